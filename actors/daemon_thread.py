@@ -45,19 +45,19 @@ class DaemonThread:
             if call.future.cancelled():
                 continue
             try:
-                found, error = call.function(), None
+                result, error = call.function(), None
             except BaseException as raised:  # the caller's to handle; this thread serves the next call
-                found, error = None, raised
+                result, error = None, raised
             with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                call.loop.call_soon_threadsafe(_settle, call.future, found, error)
+                call.loop.call_soon_threadsafe(_settle, call.future, result, error)
 
 
-def _settle(future: "asyncio.Future[Any]", found: Any, error: BaseException | None) -> None:
+def _settle(future: "asyncio.Future[Any]", result: Any, error: BaseException | None) -> None:
     if future.done():  # cancelled
         return
     if isinstance(error, StopIteration):  # a future cannot hold it
         error = RuntimeError(f"StopIteration: {error}")
     if error is None:
-        future.set_result(found)
+        future.set_result(result)
     else:
         future.set_exception(error)

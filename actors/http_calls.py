@@ -48,12 +48,12 @@ async def call(
             httpx2.AsyncClient(verify=_certificates(), trust_env=False, timeout=None) as client,
             client.stream(method, url, headers=dict(headers or {}), content=body) as response,
         ):
-            read = bytearray()
-            async for part in response.aiter_bytes():
-                read += part
-                if len(read) >= max_bytes:
+            content = bytearray()
+            async for chunk in response.aiter_bytes():
+                content += chunk
+                if len(content) >= max_bytes:
                     break
-            return HttpResponse(status=response.status_code, body=bytes(read[:max_bytes]))
+            return HttpResponse(status=response.status_code, body=bytes(content[:max_bytes]))
     except TimeoutError:
         return HttpResponse(error=f"no whole answer within {timeout_s:g} s")
     except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError) as error:

@@ -88,7 +88,7 @@ async def look_back(log: EventLog, *, until: int, families: Collection[str]) -> 
     The second value is the position to continue from; 0: there is nothing before, also where the log begins later.
     """
     first = position = max(0, until - LOOK_BACK_EVENTS)
-    found: list[Recorded] = []
+    events: list[Recorded] = []
     while position < until:
         batch = await log.read(after=position, limit=until - position)
         if not batch or batch[0].position > position + 1:
@@ -97,9 +97,9 @@ async def look_back(log: EventLog, *, until: int, families: Collection[str]) -> 
             if stored.position <= until and family_of(stored.subject) in families:
                 event = decode(stored, strict=False)
                 if event is not None:
-                    found.append(event)
+                    events.append(event)
         position = batch[-1].position if batch else until
-    return found, first
+    return events, first
 
 
 class LogFollower(ABC):

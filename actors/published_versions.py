@@ -75,11 +75,11 @@ class PublishedVersions(Generic[Speaker]):
 
 def newest(events: Iterable[Recorded], model: str) -> WeightsPublished | None:
     """The last publication of a model among events, which are oldest first."""
-    found = None
+    publication = None
     for recorded in events:
         if isinstance(recorded.fact, WeightsPublished) and recorded.fact.model == model:
-            found = recorded.fact
-    return found
+            publication = recorded.fact
+    return publication
 
 
 async def find_newest(log: EventLog, model: str, *, until: int) -> WeightsPublished | None:
@@ -87,8 +87,8 @@ async def find_newest(log: EventLog, model: str, *, until: int) -> WeightsPublis
 
     A run that trains a model publishes it often, so the search is short.
     """
-    found, end = None, until
-    while found is None and end > 0:
+    publication, end = None, until
+    while publication is None and end > 0:
         stretch, end = await look_back(log, until=end, families={FAMILY})
-        found = newest(stretch, model)
-    return found
+        publication = newest(stretch, model)
+    return publication

@@ -49,12 +49,12 @@ logger = structlog.get_logger(__name__)
 
 
 class JobResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job leads to."""
+    """The result of a job: an event to record, and whether the job is to be tried again."""
 
     fact: Fact | None
     """None: there is nothing to record."""
     label: str = ""
-    """What it is counted as."""
+    """Name of the counter that the recorded event adds to."""
     retry: str = ""
     """Why a later attempt may lead to another fact; empty: it would not."""
 
@@ -77,7 +77,7 @@ class QueueJob(ABC):
         """The telemetry span around the job."""
 
     @abstractmethod
-    def describe(self, begun: Span, fact: Fact) -> None:
+    def describe(self, open_span: Span, fact: Fact) -> None:
         """Describe what is recorded on the span."""
 
 
@@ -118,7 +118,7 @@ class QueueWorker:
             HindcastError: the log is unusable; wrapped in an exception group.
         """
         async with asyncio.TaskGroup() as background:
-            following = [background.create_task(one) for one in self._handler.following()]
+            following = [background.create_task(coroutine) for coroutine in self._handler.following()]
             async with asyncio.TaskGroup() as workers:
                 for number in range(WORKERS):
                     workers.create_task(self._work(stop, background), name=f"{self._name} {number}")
@@ -154,22 +154,22 @@ class QueueWorker:
         if await self._log.last_under(subject_of(self._log.run, job.kind, key=any_version)) is not None:
             self.counts["repeated"] += 1
             return True
-        with job.span(delivery) as begun:
+        with job.span(delivery) as open_span:
             result = await job.run(delivery)
             if result.retry and delivery.tries < LAST_ASKED:
                 self.counts["later"] += 1
                 logger.warning("put off", author=job.author.name, reason=result.retry, tries=delivery.tries)
                 return False
             if result.fact is not None:
-                job.describe(begun, result.fact)
-                new = await append_once(
+                job.describe(open_span, result.fact)
+                is_new = await append_once(
                     self._publisher,
                     result.fact,
                     entity=author_key(job.episode, job.author),
                     causation=delivery.recorded.envelope.id,
                     episode=job.episode,
                 )
-                self.counts[result.label if new else "repeated"] += 1
+                self.counts[result.label if is_new else "repeated"] += 1
         return True
 
 
@@ -181,7 +181,7 @@ def author_key(episode: str, author: JudgeIdentity) -> str:
 def _subject_token(name: str) -> str:
     """A name as one token of a subject; dots, as in `module:object`, and wildcards become `%2E` and the like."""
     return re.sub(
-        r"[^A-Za-z0-9_-]", lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()), name
+        r"[^A-Za-z0-9_-]", lambda match: "".join(f"%{byte:02X}" for byte in match[0].encode()), name
     )
 
 

@@ -15,15 +15,15 @@ GRACE_S = 1
 
 
 async def serve_app(
-    app: Starlette, *, who: str, host: str, port: int, ready: Callable[[str], None] | None = None
+    app: Starlette, *, server_name: str, host: str, port: int, ready: Callable[[str], None] | None = None
 ) -> None:
     """Serve until cancellation, then stop within `GRACE_S`. `ready` gets the base address.
 
-    Port 0 takes a free one. Raises EnvironmentFailed, naming `who`, when the port is taken.
+    Port 0 takes a free one. Raises EnvironmentFailed, naming `server_name`, when the port is taken.
     """
-    listener = _bind(who, host, port)
-    shown = f"[{host}]" if ":" in host else host
-    base = f"http://{shown}:{listener.getsockname()[1]}"
+    listener = _bind(server_name, host, port)
+    host_text = f"[{host}]" if ":" in host else host
+    base = f"http://{host_text}:{listener.getsockname()[1]}"
     config = uvicorn.Config(
         app,
         log_config=None,
@@ -43,7 +43,7 @@ async def serve_app(
         listener.close()
 
 
-def _bind(who: str, host: str, port: int) -> socket.socket:
+def _bind(server_name: str, host: str, port: int) -> socket.socket:
     # The protocol is named because asyncio disables Nagle's delay only then: 40 ms per page otherwise.
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -53,7 +53,7 @@ def _bind(who: str, host: str, port: int) -> socket.socket:
     except OSError as error:
         listener.close()
         raise EnvironmentFailed(
-            f"{who} cannot listen on {host}:{port}: {error.strerror}. "
+            f"{server_name} cannot listen on {host}:{port}: {error.strerror}. "
             "End the process that uses this port, or choose another one"
         ) from error
     return listener

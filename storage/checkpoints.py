@@ -132,17 +132,17 @@ class TensorPart(Mapping[str, NDArray[np.generic]]):
         return len(self._names)
 
 
-class _Joined(Mapping[str, NDArray[np.generic]]):
+class _ShardedTensors(Mapping[str, NDArray[np.generic]]):
     """Whole tensors of a sharded checkpoint."""
 
-    def __init__(self, own: Tensors, head: _Head, shards: Sequence[Path]) -> None:
-        self._own = own
+    def __init__(self, whole_tensors: Tensors, head: _Head, shards: Sequence[Path]) -> None:
+        self._whole_tensors = whole_tensors
         self._head = head
         self._shards = shards
 
     def __getitem__(self, name: str) -> NDArray[np.generic]:
-        if name in self._own:
-            return self._own[name]
+        if name in self._whole_tensors:
+            return self._whole_tensors[name]
         if name not in self._head.shapes:
             raise KeyError(name)
         rows = []
@@ -155,14 +155,14 @@ class _Joined(Mapping[str, NDArray[np.generic]]):
                     f"the part {path.name[:16]}… of a checkpoint went while it was being read: {error}. Start again: if this "
                     "checkpoint was released, an older one is used."
                 ) from error
-        found: NDArray[np.generic] = np.concatenate(rows)
-        return found
+        tensor: NDArray[np.generic] = np.concatenate(rows)
+        return tensor
 
     def __iter__(self) -> Iterator[str]:
-        return iter(sorted({*self._own, *self._head.shapes}))
+        return iter(sorted({*self._whole_tensors, *self._head.shapes}))
 
     def __len__(self) -> int:
-        return len(self._own) + len(self._head.shapes)
+        return len(self._whole_tensors) + len(self._head.shapes)
 
 
 def encode_checkpoint(tensors: Tensors, counters: Counters) -> bytes:
@@ -196,8 +196,8 @@ def save_manifest(
     shards: Sequence[BlobRef],
 ) -> BlobRef:
     """Store a sharded checkpoint's other tensors and the list of its shards by rank, once all shards are stored. Blocking."""
-    known = msgspec.structs.asdict(counters)
-    return blobs.put(encode_checkpoint(tensors, _Head(**known, shards=tuple(shards), shapes=dict(shapes))))
+    fields = msgspec.structs.asdict(counters)
+    return blobs.put(encode_checkpoint(tensors, _Head(**fields, shards=tuple(shards), shapes=dict(shapes))))
 
 
 def load_checkpoint(blobs: BlobStore, ref: BlobRef) -> Checkpoint:
@@ -208,15 +208,15 @@ def load_checkpoint(blobs: BlobStore, ref: BlobRef) -> Checkpoint:
     """
     try:
         blobs.get(ref)
-        own, head = _read(blobs.path(ref))
+        tensors, head = _read_file(blobs.path(ref))
         counters = convert(head, Counters, from_attributes=True)
         if not head.shards:
-            return Checkpoint(ref, own, counters)
+            return Checkpoint(ref, tensors, counters)
         for shard in head.shards:
             blobs.get(shard)
         paths = [blobs.path(shard) for shard in head.shards]
         _require_rows(head, paths)
-        return Checkpoint(ref, _Joined(own, head, paths), counters)
+        return Checkpoint(ref, _ShardedTensors(tensors, head, paths), counters)
     except UNREADABLE as error:
         raise CheckpointCorrupt(
             f"the checkpoint {ref.sha256[:16]}… ({ref.size} bytes) cannot be read: {error}. Its weights can be computed "
@@ -224,7 +224,7 @@ def load_checkpoint(blobs: BlobStore, ref: BlobRef) -> Checkpoint:
         ) from error
 
 
-def _read(path: Path) -> tuple[dict[str, NDArray[np.generic]], _Head]:
+def _read_file(path: Path) -> tuple[dict[str, NDArray[np.generic]], _Head]:
     with safe_open(path, framework="numpy") as file:
         head = decode_json((file.metadata() or {})[_KEY], _Head)
         return {name: file.get_tensor(name) for name in file.keys()}, head  # noqa: SIM118
@@ -236,9 +236,11 @@ def _require_rows(head: _Head, shards: Sequence[Path]) -> None:
     for path in shards:
         with safe_open(path, framework="numpy") as file:
             for name, shape in head.shapes.items():
-                first, *rest = file.get_slice(name).get_shape()
-                if rest != list(shape[1:]):
-                    raise KeyError(f"{name} has rows of {rest} in a shard, {list(shape[1:])} in the manifest")
+                first, *row_shape = file.get_slice(name).get_shape()
+                if row_shape != list(shape[1:]):
+                    raise KeyError(
+                        f"{name} has rows of {row_shape} in a shard, {list(shape[1:])} in the manifest"
+                    )
                 rows[name] += first
     for name, shape in head.shapes.items():
         if rows[name] != shape[0]:

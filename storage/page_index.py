@@ -72,7 +72,7 @@ class PageHit(NamedTuple):
     """Number of the step; None: the page that the episode ended on."""
 
 
-class _Shown(NamedTuple):
+class _Showing(NamedTuple):
     """A page that an event names."""
 
     position: int
@@ -97,14 +97,16 @@ class PageIndex:
         if not self.file.exists():
             return None
         with self._open() as database:
-            found = _standing(database)
-            if found is None:
+            state = _standing(database)
+            if state is None:
                 return None
-            pages, shown = (
+            pages, showings = (
                 database.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in ("pages", "seen")
             )
         size = sum(path.stat().st_size for path in self._files() if path.exists())
-        return PageIndexStatus(position=found[0], pages=pages, shown=shown, missing=found[1], size_bytes=size)
+        return PageIndexStatus(
+            position=state[0], pages=pages, shown=showings, missing=state[1], size_bytes=size
+        )
 
     async def extend(self, log: EventLog, blobs: BlobStore) -> AsyncGenerator[int, None]:
         """Index the log up to its present end; yields each position reached. Another log's index is built anew.
@@ -114,18 +116,18 @@ class PageIndex:
         """
         identity = await log.identity()
         position = await asyncio.to_thread(self._begin, identity.first_digest.hex())
-        held: list[_Shown] = []
+        batch: list[_Showing] = []
         reached = position
         async with aclosing(read(log, after=position, until=identity.last, strict=False)) as recordeds:
             async for recorded in recordeds:
-                held += _shown(recorded)
+                batch += _showings(recorded)
                 reached = recorded.position
                 if reached - position >= BATCH_EVENTS:
-                    await asyncio.to_thread(self._add, held, blobs, reached)
-                    held, position = [], reached
+                    await asyncio.to_thread(self._add, batch, blobs, reached)
+                    batch, position = [], reached
                     yield reached
-        if reached < identity.last or held or reached > position:
-            await asyncio.to_thread(self._add, held, blobs, identity.last)
+        if reached < identity.last or batch or reached > position:
+            await asyncio.to_thread(self._add, batch, blobs, identity.last)
         yield identity.last
 
     def search(self, text: str, *, as_of: int) -> dict[str, PageHit]:
@@ -148,10 +150,10 @@ class PageIndex:
 
     def delete(self) -> bool:
         """Delete it; returns whether there was one."""
-        found = self.file.exists()
+        existed = self.file.exists()
         for path in self._files():
             path.unlink(missing_ok=True)
-        return found
+        return existed
 
     def _files(self) -> tuple[Path, ...]:
         return tuple(Path(f"{self.file}{ending}") for ending in ("", "-wal", "-shm"))
@@ -174,8 +176,8 @@ class PageIndex:
         with self._open() as database:
             database.execute("PRAGMA journal_mode = WAL")
             database.execute("BEGIN IMMEDIATE")
-            found = _standing(database)
-            if found is None or found[2] != first_digest:
+            state = _standing(database)
+            if state is None or state[2] != first_digest:
                 names = database.execute(
                     "SELECT name FROM sqlite_master WHERE name IN ('standing', 'pages', 'seen', 'words')"
                 ).fetchall()
@@ -185,20 +187,22 @@ class PageIndex:
                     database.execute(statement.rstrip(";"))
                 database.execute("INSERT INTO standing VALUES (?, ?, 0, 0)", (VERSION, first_digest))
             database.execute("COMMIT")
-            return 0 if found is None or found[2] != first_digest else found[0]
+            return 0 if state is None or state[2] != first_digest else state[0]
 
-    def _add(self, held: list[_Shown], blobs: BlobStore, reached: int) -> None:
+    def _add(self, batch: list[_Showing], blobs: BlobStore, reached: int) -> None:
         """Index some pages and move the position, in one transaction; what another process has indexed by then is left out."""
         with self._open() as database:
             database.execute("BEGIN IMMEDIATE")
-            found = _standing(database)
-            if found is None:
+            state = _standing(database)
+            if state is None:
                 raise PageIndexDamaged(
                     f"the index of pages in {self.file} was deleted while it was built. Nothing is lost; build it again with "
                     "hindcast episode index"
                 )
-            missing = sum(not _index(database, shown, blobs) for shown in held if shown.position > found[0])
-            if reached > found[0]:
+            missing = sum(
+                not _index(database, showing, blobs) for showing in batch if showing.position > state[0]
+            )
+            if reached > state[0]:
                 database.execute(
                     "UPDATE standing SET position = ?, missing = missing + ?", (reached, missing)
                 )
@@ -215,30 +219,30 @@ def _standing(database: sqlite3.Connection) -> tuple[int, int, str] | None:
     return (position, missing, first_digest) if version == VERSION else None
 
 
-def _shown(recorded: Recorded) -> list[_Shown]:
+def _showings(recorded: Recorded) -> list[_Showing]:
     match recorded.fact:
         case StepTaken(observation=BlobRef() as page, episode=episode, index=index):
-            return [_Shown(recorded.position, page, episode, index)]
+            return [_Showing(recorded.position, page, episode, index)]
         case EpisodeEnded(final_observation=BlobRef() as page, episode=episode):
-            return [_Shown(recorded.position, page, episode, None)]
+            return [_Showing(recorded.position, page, episode, None)]
         case _:
             return []
 
 
-def _index(database: sqlite3.Connection, shown: _Shown, blobs: BlobStore) -> bool:
+def _index(database: sqlite3.Connection, showing: _Showing, blobs: BlobStore) -> bool:
     """Index one page; returns whether it could be read."""
-    known = database.execute("SELECT page FROM pages WHERE sha256 = ?", (shown.page.sha256,)).fetchone()
-    if known is None:
+    row = database.execute("SELECT page FROM pages WHERE sha256 = ?", (showing.page.sha256,)).fetchone()
+    if row is None:
         try:
-            page = decode_msgpack(blobs.get(shown.page), Page)
+            page = decode_msgpack(blobs.get(showing.page), Page)
         except (BlobMissing, BlobCorrupt, msgspec.MsgspecError):
             return False
-        number = database.execute("INSERT INTO pages (sha256) VALUES (?)", (shown.page.sha256,)).lastrowid
+        number = database.execute("INSERT INTO pages (sha256) VALUES (?)", (showing.page.sha256,)).lastrowid
         database.execute("INSERT INTO words (rowid, text) VALUES (?, ?)", (number, words_of(page)))
     else:
-        (number,) = known
+        (number,) = row
     database.execute(
-        "INSERT INTO seen VALUES (?, ?, ?, ?)", (shown.position, number, shown.episode, shown.step)
+        "INSERT INTO seen VALUES (?, ?, ?, ?)", (showing.position, number, showing.episode, showing.step)
     )
     return True
 
@@ -247,8 +251,8 @@ def words_of(page: Page) -> str:
     """What a page says, a line for each of its parts: texts, values and choices, without the numbers of elements."""
     lines = [page.title]
     for node in page.nodes:
-        said = (node.text, node.value or "", *node.options, *node.attributes.values())
-        lines.append(" ".join(part for part in said if part))
+        texts = (node.text, node.value or "", *node.options, *node.attributes.values())
+        lines.append(" ".join(text for text in texts if text))
     return "\n".join(line for line in lines if line)
 
 
@@ -257,7 +261,7 @@ def episodes_with_text(
 ) -> dict[str, Mention]:
     """Episodes that mention a text (`mentioning`), and, where there is an index, those whose pages show its words."""
     position = position_of(connection, as_of)
-    found = mentioning(connection, text, as_of=position)
+    mentions = mentioning(connection, text, as_of=position)
     for episode, hit in index.search(text, as_of=position).items():
-        found.setdefault(episode, Mention(where="page", step=hit.step))
-    return found
+        mentions.setdefault(episode, Mention(where="page", step=hit.step))
+    return mentions

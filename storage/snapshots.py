@@ -146,14 +146,14 @@ async def append_snapshot(
         ExpectationFailed: another process of the same role recorded one meanwhile.
     """
     subject = subject_of(log.run, SnapshotSaved, key=kind.projection)
-    before = await log.last_under(subject)
+    previous = await log.last_under(subject)
     fact = SnapshotSaved(
         projection=kind.projection,
         position=position,
         schema=kind.schema,
         position_digest=position_digest,
         log_digest=log_digest,
-        previous=before.position if before else 0,
+        previous=previous.position if previous else 0,
         blob=blob,
     )
     expect = Expectation(subject=subject, last=fact.previous)
@@ -164,22 +164,22 @@ async def standings(
     log: EventLog, blobs: BlobStore, kind: SnapshotKind[S]
 ) -> AsyncGenerator[StoredSnapshot[S], None]:
     """The usable snapshots of a projection, newest first. Logs a warning for each skipped one."""
-    stored = await log.last_under(subject_of(log.run, SnapshotSaved, key=kind.projection))
+    event = await log.last_under(subject_of(log.run, SnapshotSaved, key=kind.projection))
     for _ in range(LOOK_BACK):
-        saved = _fact(stored, kind.projection)
+        saved = _fact(event, kind.projection)
         if saved is None:
             return
-        standing = await _read(log, blobs, kind, saved)
+        standing = await _load_state(log, blobs, kind, saved)
         if standing is not None:
             yield standing
-        before = await log.read(after=saved.previous - 1, limit=1) if saved.previous else []
-        stored = before[0] if before else None
+        earlier_events = await log.read(after=saved.previous - 1, limit=1) if saved.previous else []
+        event = earlier_events[0] if earlier_events else None
 
 
 async def newest_standing(log: EventLog, blobs: BlobStore, kind: SnapshotKind[S]) -> StoredSnapshot[S] | None:
     """The newest usable snapshot; None: fold from the beginning."""
-    async with aclosing(standings(log, blobs, kind)) as found:
-        return await anext(found, None)
+    async with aclosing(standings(log, blobs, kind)) as usable:
+        return await anext(usable, None)
 
 
 def _fact(stored: Stored | None, projection: str) -> SnapshotSaved | None:
@@ -192,7 +192,7 @@ def _fact(stored: Stored | None, projection: str) -> SnapshotSaved | None:
     return fact if isinstance(fact, SnapshotSaved) and fact.projection == projection else None
 
 
-async def _read(
+async def _load_state(
     log: EventLog, blobs: BlobStore, kind: SnapshotKind[S], saved: SnapshotSaved
 ) -> StoredSnapshot[S] | None:
     reason = "it was written by code that folds in another way"

@@ -41,13 +41,13 @@ class AgentAnswerer:
             observation, given_up, call = following, call, self._world.call
             if (call.prompt_ids, call.max_tokens) != (given_up.prompt_ids, given_up.max_tokens):
                 sampled = await self._sample(call, situation.index)  # no retry, but another question
-        found, sampling, text = sampled
-        newest = max(found.versions, default=NO_VERSION)
+        generation, sampling, text = sampled
+        newest = max(generation.versions, default=NO_VERSION)
         reply = Reply(
             text=text,
-            finish=found.finish,
+            finish=generation.finish,
             prompt_tokens=len(call.prompt_ids),
-            answer_tokens=len(found.token_ids),
+            answer_tokens=len(generation.token_ids),
             version=newest,
             number=situation.index,
         )
@@ -55,12 +55,12 @@ class AgentAnswerer:
         (answered,) = turns_of([message_of(reply, uses_tools=call.uses_tools)])
         return Answer(
             prompt=Prompt(ids=call.prompt_ids, truncated=False),
-            token_ids=found.token_ids,
-            logprobs=found.logprobs,
-            versions=found.versions,
+            token_ids=generation.token_ids,
+            logprobs=generation.logprobs,
+            versions=generation.versions,
             sampling=sampling,
             text=text,
-            allowed=found.allowed,
+            allowed=generation.allowed,
             observation=observation,
             context=self._contexts.add(call.turns, answered),
         )
@@ -73,12 +73,12 @@ class AgentAnswerer:
             seed=derive_seed(self._run_seed, "episode", episode, "step", index),
         )
         with policy_call(index, sampling, content=self._content) as span, routed_by(episode):
-            found = await self._engine.generate(call.prompt_ids, sampling)
-            newest = max(found.versions, default=NO_VERSION)
+            generation = await self._engine.generate(call.prompt_ids, sampling)
+            newest = max(generation.versions, default=NO_VERSION)
             span.answered(
-                prompt_tokens=len(call.prompt_ids), answer_tokens=len(found.token_ids), version=newest
+                prompt_tokens=len(call.prompt_ids), answer_tokens=len(generation.token_ids), version=newest
             )
-            text = self._engine.tokenizer.decode(found.token_ids, skip_special_tokens=True)
+            text = self._engine.tokenizer.decode(generation.token_ids, skip_special_tokens=True)
             if span.wants_content:
-                span.said(prompt=self._engine.tokenizer.decode(call.prompt_ids), answer=text)
-        return found, sampling, text
+                span.record_texts(prompt=self._engine.tokenizer.decode(call.prompt_ids), answer=text)
+        return generation, sampling, text

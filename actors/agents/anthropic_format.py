@@ -19,11 +19,11 @@ ERROR_TYPES = {404: "not_found_error", 410: "not_found_error", 413: "request_too
 def read_messages(body: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Messages and tools of a request to `messages`, in OpenAI's format. Raises ChatUnreadable."""
     refuse_unsupported(body, UNSUPPORTED)
-    given, tools = body.get("messages"), body.get("tools") or []
-    if not isinstance(given, list) or not isinstance(tools, list):
+    request_messages, tools = body.get("messages"), body.get("tools") or []
+    if not isinstance(request_messages, list) or not isinstance(tools, list):
         raise ChatUnreadable("a request needs `messages`, a list; `tools` is a list, too")
     messages = [{"role": "system", "content": text_of(body["system"])}] if body.get("system") else []
-    for message in given:
+    for message in request_messages:
         if not isinstance(message, dict) or message.get("role") not in ("user", "assistant"):
             raise ChatUnreadable("every message needs the role user or assistant, and a content")
         messages += _chat_messages(message["role"], message.get("content"))
@@ -51,14 +51,14 @@ def _chat_messages(role: str, content: Any) -> list[dict[str, Any]]:
                 }
                 calls.append({"id": call, "type": "function", "function": function})
             case {"type": "tool_result", "tool_use_id": str(call)} if role == "user":
-                found = text_of(block.get("content"))
-                results.append({"role": "tool", "tool_call_id": call, "content": found})
+                result_text = text_of(block.get("content"))
+                results.append({"role": "tool", "tool_call_id": call, "content": result_text})
             case _:
                 texts.append(block)
     if not texts and not calls:
         return results
-    said: dict[str, Any] = {"role": role, "content": text_of(texts)}
-    return [*results, said | {"tool_calls": calls} if calls else said]
+    chat_message: dict[str, Any] = {"role": role, "content": text_of(texts)}
+    return [*results, chat_message | {"tool_calls": calls} if calls else chat_message]
 
 
 def _function(tool: Any) -> dict[str, Any]:
@@ -73,9 +73,11 @@ def _function(tool: Any) -> dict[str, Any]:
 
 def message(reply: Reply, *, uses_tools: bool) -> dict[str, Any]:
     """The body of an answer to `messages`."""
-    said = message_of(reply, uses_tools=uses_tools)
-    calls = said.get("tool_calls", ())
-    content: list[dict[str, Any]] = [{"type": "text", "text": said["content"]}] if said["content"] else []
+    chat_message = message_of(reply, uses_tools=uses_tools)
+    calls = chat_message.get("tool_calls", ())
+    content: list[dict[str, Any]] = (
+        [{"type": "text", "text": chat_message["content"]}] if chat_message["content"] else []
+    )
     for call in calls:
         arguments = msgspec.json.decode(call["function"]["arguments"])
         content.append(
@@ -95,24 +97,28 @@ def message(reply: Reply, *, uses_tools: bool) -> dict[str, Any]:
 
 def message_events(reply: Reply, *, uses_tools: bool) -> list[dict[str, Any]]:
     """The events of a streamed answer, each named by its `type`. It is streamed once it is complete."""
-    whole = message(reply, uses_tools=uses_tools)
-    ending = {"stop_reason": whole["stop_reason"], "stop_sequence": None}
-    begun = whole | {"content": [], "stop_reason": None, "usage": whole["usage"] | {"output_tokens": 0}}
-    events: list[dict[str, Any]] = [{"type": "message_start", "message": begun}]
-    for index, block in enumerate(whole["content"]):
+    full_message = message(reply, uses_tools=uses_tools)
+    ending = {"stop_reason": full_message["stop_reason"], "stop_sequence": None}
+    started = full_message | {
+        "content": [],
+        "stop_reason": None,
+        "usage": full_message["usage"] | {"output_tokens": 0},
+    }
+    events: list[dict[str, Any]] = [{"type": "message_start", "message": started}]
+    for index, block in enumerate(full_message["content"]):
         if block["type"] == "text":
-            empty, delta = block | {"text": ""}, {"type": "text_delta", "text": block["text"]}
+            empty_block, delta = block | {"text": ""}, {"type": "text_delta", "text": block["text"]}
         else:
             spelled = msgspec.json.encode(block["input"]).decode()
-            empty, delta = block | {"input": {}}, {"type": "input_json_delta", "partial_json": spelled}
+            empty_block, delta = block | {"input": {}}, {"type": "input_json_delta", "partial_json": spelled}
         events += [
-            {"type": "content_block_start", "index": index, "content_block": empty},
+            {"type": "content_block_start", "index": index, "content_block": empty_block},
             {"type": "content_block_delta", "index": index, "delta": delta},
             {"type": "content_block_stop", "index": index},
         ]
     return [
         *events,
-        {"type": "message_delta", "delta": ending, "usage": whole["usage"]},
+        {"type": "message_delta", "delta": ending, "usage": full_message["usage"]},
         {"type": "message_stop"},
     ]
 

@@ -37,7 +37,7 @@ class Contexts:
         """Add a call and its answer; returns the number of its context, the longest one that the call continues."""
         continued = [number for number, chat in enumerate(self._chats) if turns[: len(chat)] == chat]
         if continued:
-            number = max(continued, key=lambda one: len(self._chats[one]))
+            number = max(continued, key=lambda index: len(self._chats[index]))
         else:
             number = len(self._chats)
             self._chats.append([])
@@ -51,7 +51,7 @@ def turns_of(messages: Sequence[Mapping[str, Any]]) -> list[Turn]:
         Turn(
             str(message.get("role")),
             text_of(message.get("content")).strip(),
-            tuple(_call(one) for one in message.get("tool_calls") or ()),
+            tuple(_call(tool_call) for tool_call in message.get("tool_calls") or ()),
         )
         for message in messages
     ]

@@ -58,12 +58,12 @@ class ModelCall:
 
 def _new_text(messages: Sequence[Mapping[str, Any]]) -> str:
     """The messages since the latest answer, as text. Raises ChatUnreadable."""
-    new: list[str] = []
+    texts: list[str] = []
     for message in reversed(messages):
         if message.get("role") == "assistant":
             break
-        new.append(text_of(message.get("content")))
-    return "\n".join(reversed(new))
+        texts.append(text_of(message.get("content")))
+    return "\n".join(reversed(texts))
 
 
 UNSUPPORTED_IN_CHAT = ("stop", "logprobs", "functions", "audio")
@@ -96,45 +96,45 @@ def read_chat(body: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[dict[
 def read_response(body: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Messages and tools of a request to `responses`. Raises ChatUnreadable."""
     refuse_unsupported(body, UNSUPPORTED_IN_RESPONSES)
-    given, tools = body.get("input"), body.get("tools") or []
-    if isinstance(given, str):
-        given = [{"role": "user", "content": given}]
-    if not isinstance(given, list) or not isinstance(tools, list):
+    items, tools = body.get("input"), body.get("tools") or []
+    if isinstance(items, str):
+        items = [{"role": "user", "content": items}]
+    if not isinstance(items, list) or not isinstance(tools, list):
         raise ChatUnreadable("a request needs `input`, a text or a list of messages; `tools` is a list")
-    foreign = [one for one in tools if not isinstance(one, dict) or one.get("type") != "function"]
+    foreign = [tool for tool in tools if not isinstance(tool, dict) or tool.get("type") != "function"]
     if foreign:
         raise ChatUnreadable(
             f"a tool is {foreign[0]!r}: expected the type function; no other tool is offered here"
         )
     opening = [{"role": "system", "content": body["instructions"]}] if body.get("instructions") else []
-    functions = [{"type": "function", "function": one} for one in tools]
-    messages = [*opening, *_turns(given)]
+    functions = [{"type": "function", "function": tool} for tool in tools]
+    messages = [*opening, *_chat_messages(items)]
     text = body.get("text") or {}
     form = (text.get("format") if isinstance(text, dict) else text) or {"type": "text"}
     return _with_form(messages, form, form), _offered(body, functions)
 
 
-def _turns(items: Sequence[Any]) -> list[dict[str, Any]]:
+def _chat_messages(items: Sequence[Any]) -> list[dict[str, Any]]:
     """The messages of a chat for the items of an `input`: messages, calls of tools and their outputs; reasoning is left out.
 
     Raises ChatUnreadable.
     """
-    turns: list[dict[str, Any]] = []
+    messages: list[dict[str, Any]] = []
     for item in items:
         match item:
             case {"role": role}:
-                turns.append({"role": role, "content": item.get("content")})
+                messages.append({"role": role, "content": item.get("content")})
             case {"type": "function_call", "call_id": call_id, "name": name, "arguments": arguments}:
                 call = {
                     "id": call_id,
                     "type": "function",
                     "function": {"name": name, "arguments": arguments},
                 }
-                if not turns or turns[-1]["role"] != "assistant":
-                    turns.append({"role": "assistant", "content": None})
-                turns[-1]["tool_calls"] = [*turns[-1].get("tool_calls", ()), call]
+                if not messages or messages[-1]["role"] != "assistant":
+                    messages.append({"role": "assistant", "content": None})
+                messages[-1]["tool_calls"] = [*messages[-1].get("tool_calls", ()), call]
             case {"type": "function_call_output", "call_id": call_id, "output": output}:
-                turns.append({"role": "tool", "tool_call_id": call_id, "content": output})
+                messages.append({"role": "tool", "tool_call_id": call_id, "content": output})
             case {"type": "reasoning"}:
                 continue  # another model's: no answer of the policy has one
             case _:
@@ -142,7 +142,7 @@ def _turns(items: Sequence[Any]) -> list[dict[str, Any]]:
                 raise ChatUnreadable(
                     f"an input has an item of type {kind!r}: expected message, function_call, function_call_output or reasoning"
                 )
-    return turns
+    return messages
 
 
 def _offered(body: Mapping[str, Any], tools: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -160,35 +160,37 @@ def _with_form(messages: list[Any], form: Any, described: Any) -> list[dict[str,
 
     `described`: what holds the `schema` of a form `json_schema`. Raises ChatUnreadable.
     """
-    turns = [
-        one | {"role": "system"} if isinstance(one, dict) and one.get("role") == "developer" else one
-        for one in messages
+    chat = [
+        message | {"role": "system"}
+        if isinstance(message, dict) and message.get("role") == "developer"
+        else message
+        for message in messages
     ]
     match form, described:
         case {"type": "text"}, _:
-            return turns
+            return chat
         case {"type": "json_object"}, _:
-            wanted = "Answer with a JSON object and nothing else."
+            form_text = "Answer with a JSON object and nothing else."
         case {"type": "json_schema"}, {"schema": dict(schema)}:
-            wanted = (
+            form_text = (
                 f"Answer with JSON of this schema and nothing else:\n{msgspec.json.encode(schema).decode()}"
             )
         case _:
             raise ChatUnreadable(
                 f"the format of the answer is {form!r}: expected the type text, json_object, or json_schema with a schema"
             )
-    if turns and isinstance(turns[0], dict) and turns[0].get("role") == "system":
-        return [turns[0] | {"content": f"{text_of(turns[0].get('content'))}\n\n{wanted}"}, *turns[1:]]
-    return [{"role": "system", "content": wanted}, *turns]
+    if chat and isinstance(chat[0], dict) and chat[0].get("role") == "system":
+        return [chat[0] | {"content": f"{text_of(chat[0].get('content'))}\n\n{form_text}"}, *chat[1:]]
+    return [{"role": "system", "content": form_text}, *chat]
 
 
 def message_of(reply: Reply, *, uses_tools: bool) -> dict[str, Any]:
     """The assistant's message, with the calls of tools that the answer spells where tools were offered."""
     message: dict[str, Any] = {"role": "assistant", "content": reply.text}
     calls = []
-    for place, found in enumerate(_TOOL_CALL.findall(reply.text) if uses_tools else ()):
+    for index, tool_text in enumerate(_TOOL_CALL.findall(reply.text) if uses_tools else ()):
         try:
-            call = msgspec.json.decode(found)
+            call = msgspec.json.decode(tool_text)
             function = {
                 "name": str(call["name"]),
                 "arguments": msgspec.json.encode(call.get("arguments", {})).decode(),
@@ -196,7 +198,7 @@ def message_of(reply: Reply, *, uses_tools: bool) -> dict[str, Any]:
         except (msgspec.DecodeError, KeyError, TypeError):
             continue
         # nine letters and digits up to a thousand answers, because templates of Mistral's models accept no other ids
-        call_id = f"call{reply.number:03}{place:02}"
+        call_id = f"call{reply.number:03}{index:02}"
         calls.append({"id": call_id, "type": "function", "function": function})
     if calls:
         message |= {"content": _TOOL_CALL.sub("", reply.text).strip() or None, "tool_calls": calls}
@@ -219,9 +221,9 @@ def chat_completion(reply: Reply, *, uses_tools: bool) -> dict[str, Any]:
 
 def chat_chunks(reply: Reply, *, uses_tools: bool, with_usage: bool) -> list[dict[str, Any]]:
     """The events of a streamed answer. It is streamed once it is complete: an answer is one step."""
-    whole = chat_completion(reply, uses_tools=uses_tools)
-    choice, usage = whole["choices"][0], whole.pop("usage")
-    head = whole | {"object": "chat.completion.chunk"}
+    full_answer = chat_completion(reply, uses_tools=uses_tools)
+    choice, usage = full_answer["choices"][0], full_answer.pop("usage")
+    head = full_answer | {"object": "chat.completion.chunk"}
     delta = dict(choice["message"])
     if "tool_calls" in delta:
         delta["tool_calls"] = [{"index": number, **call} for number, call in enumerate(delta["tool_calls"])]
@@ -271,37 +273,51 @@ def response(reply: Reply, *, uses_tools: bool) -> dict[str, Any]:
 
 def response_events(reply: Reply, *, uses_tools: bool) -> list[dict[str, Any]]:
     """The events of a streamed answer to `responses`, each named by its `type`. It is streamed once it is complete."""
-    whole = response(reply, uses_tools=uses_tools)
-    begun = whole | {"status": "in_progress", "incomplete_details": None, "output": [], "usage": None}
+    full_response = response(reply, uses_tools=uses_tools)
+    started = full_response | {
+        "status": "in_progress",
+        "incomplete_details": None,
+        "output": [],
+        "usage": None,
+    }
     events: list[dict[str, Any]] = [
-        {"type": "response.created", "response": begun},
-        {"type": "response.in_progress", "response": begun},
+        {"type": "response.created", "response": started},
+        {"type": "response.in_progress", "response": started},
     ]
-    for index, item in enumerate(whole["output"]):
-        place = {"item_id": item["id"], "output_index": index}
+    for index, item in enumerate(full_response["output"]):
+        position = {"item_id": item["id"], "output_index": index}
         if item["type"] == "message":
-            (part,) = item["content"]
-            empty: dict[str, Any] = {"content": []}
-            place |= {"content_index": 0}
-            parts = [
-                {"type": "response.content_part.added", **place, "part": part | {"text": ""}},
-                {"type": "response.output_text.delta", **place, "delta": part["text"], "logprobs": []},
-                {"type": "response.output_text.done", **place, "text": part["text"], "logprobs": []},
-                {"type": "response.content_part.done", **place, "part": part},
+            (text_part,) = item["content"]
+            empty_fields: dict[str, Any] = {"content": []}
+            position |= {"content_index": 0}
+            item_events = [
+                {"type": "response.content_part.added", **position, "part": text_part | {"text": ""}},
+                {
+                    "type": "response.output_text.delta",
+                    **position,
+                    "delta": text_part["text"],
+                    "logprobs": [],
+                },
+                {"type": "response.output_text.done", **position, "text": text_part["text"], "logprobs": []},
+                {"type": "response.content_part.done", **position, "part": text_part},
             ]
         else:
-            empty, kind, spelled = {"arguments": ""}, "response.function_call_arguments", item["arguments"]
-            parts = [
-                {"type": f"{kind}.delta", **place, "delta": spelled},
-                {"type": f"{kind}.done", **place, "name": item["name"], "arguments": spelled},
+            empty_fields, kind, spelled = (
+                {"arguments": ""},
+                "response.function_call_arguments",
+                item["arguments"],
+            )
+            item_events = [
+                {"type": f"{kind}.delta", **position, "delta": spelled},
+                {"type": f"{kind}.done", **position, "name": item["name"], "arguments": spelled},
             ]
-        added = item | {"status": "in_progress"} | empty
+        started_item = item | {"status": "in_progress"} | empty_fields
         events += [
-            {"type": "response.output_item.added", "output_index": index, "item": added},
-            *parts,
+            {"type": "response.output_item.added", "output_index": index, "item": started_item},
+            *item_events,
             {"type": "response.output_item.done", "output_index": index, "item": item},
         ]
-    events.append({"type": f"response.{whole['status']}", "response": whole})
+    events.append({"type": f"response.{full_response['status']}", "response": full_response})
     return [event | {"sequence_number": number} for number, event in enumerate(events)]
 
 

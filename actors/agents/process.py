@@ -45,18 +45,18 @@ def require_agent(settings: ActorSettings) -> None:
     if not settings.agent:
         return
     try:
-        words = agent_command(settings)
+        command = agent_command(settings)
     except ValueError as error:
         raise SettingsError(f"actors.agent = {settings.agent!r} is no command: {error}") from error
     folder = settings.agent_folder or os.curdir
-    program = words[0] if words else ""
-    near = shutil.which(program, path=folder) if os.sep in program else None
-    if near is None and shutil.which(program) is None:
+    program = command[0] if command else ""
+    local_program = shutil.which(program, path=folder) if os.sep in program else None
+    if local_program is None and shutil.which(program) is None:
         raise SettingsError(
             f"the program {program!r} of actors.agent = {settings.agent!r} is neither on the path nor in {folder}"
         )
-    if (named := program_of(settings.agent)) is not None:
-        _require_imports(named, settings.agent, python=program, folder=folder)
+    if (known_program := program_of(settings.agent)) is not None:
+        _require_imports(known_program, settings.agent, python=program, folder=folder)
 
 
 def agent_command(settings: ActorSettings) -> list[str]:
@@ -76,7 +76,7 @@ def agent_command(settings: ActorSettings) -> list[str]:
 
 def _require_imports(program: AgentProgram, agent: str, *, python: str, folder: str) -> None:
     try:
-        found = subprocess.run(
+        probe = subprocess.run(
             [python, "-c", MISSING, *program.imports],
             capture_output=True,
             text=True,
@@ -84,7 +84,7 @@ def _require_imports(program: AgentProgram, agent: str, *, python: str, folder: 
             cwd=folder,
             check=True,
         )
-        begin, *missing = found.stdout.split() or [""]
+        begin, *missing = probe.stdout.split() or [""]
         if begin != "missing:":
             raise OSError("it does not print what a Python program tells it to print")
     except (OSError, subprocess.SubprocessError) as error:
@@ -119,10 +119,10 @@ class AgentProcesses:
 
     def keep(self, process: "AgentProcess") -> bool:
         """Keep a process for another episode; False: it has played all that it may."""
-        kept = process.episodes < self._settings.agent_episodes
-        if kept:
+        has_episodes_left = process.episodes < self._settings.agent_episodes
+        if has_episodes_left:
             self._waiting[process] = asyncio.create_task(self._watch(process), name="a waiting agent")
-        return kept
+        return has_episodes_left
 
     async def _watch(self, process: "AgentProcess") -> None:
         try:
@@ -140,7 +140,7 @@ class AgentProcess:
         """Episodes that it was given."""
         self._process = process
         self._output = bytearray()
-        self._reading = asyncio.create_task(self._read())
+        self._reading = asyncio.create_task(self._read_output())
 
     @classmethod
     async def start(cls, settings: ActorSettings, variables: Mapping[str, str]) -> "AgentProcess":
@@ -151,12 +151,12 @@ class AgentProcess:
         """
         passed_on = {name: value for name, value in os.environ.items() if not name.startswith("HINDCAST")}
         several = settings.agent_episodes > 1
-        own = {"HINDCAST_EPISODES": str(settings.agent_episodes)} if several else variables
+        episode_variables = {"HINDCAST_EPISODES": str(settings.agent_episodes)} if several else variables
         try:
             started = cls(
                 await asyncio.create_subprocess_exec(
                     *agent_command(settings),
-                    env=passed_on | dict(own),
+                    env=passed_on | dict(episode_variables),
                     stdin=asyncio.subprocess.PIPE if several else asyncio.subprocess.DEVNULL,
                     stdout=asyncio.subprocess.PIPE,
                     stderr=asyncio.subprocess.STDOUT,
@@ -226,7 +226,7 @@ class AgentProcess:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._reading.cancel()
 
-    async def _read(self) -> None:
+    async def _read_output(self) -> None:
         """Keep the latest output, so that a full pipe never stops the agent."""
         assert self._process.stdout is not None
         while content := await self._process.stdout.read(OUTPUT_BYTES):

@@ -56,7 +56,7 @@ class RewardRefused(Exception):
     """A reward outside the range of the run's settings; its text is for the agent."""
 
 
-class Asked(Protocol):
+class CallTarget(Protocol):
     """What answers the calls of an address."""
 
     async def ask(
@@ -71,7 +71,7 @@ class Asked(Protocol):
         ...
 
 
-class Rewarded(Asked, Protocol):
+class Rewarded(CallTarget, Protocol):
     """An episode of an agent."""
 
     def reward(self, value: float | None, answer: str | None) -> None:
@@ -101,7 +101,7 @@ class AgentProxy:
                 self._serving = asyncio.create_task(
                     serve_app(
                         self._app(),
-                        who="the agents' server",
+                        server_name="the agents' server",
                         host="127.0.0.1",
                         port=0,
                         ready=ready.set_result,
@@ -134,7 +134,7 @@ class AgentProxy:
     async def _reward(self, request: Request) -> Response:
         episode = self._episodes.get(request.path_params["key"])
         if episode is None:
-            return _error(_gone())
+            return _error(_no_such_episode())
         try:
             body = await _body_of(request)
         except _Refused as refused:
@@ -158,7 +158,7 @@ class AgentProxy:
 class ChatRoutes:
     """OpenAI's and Anthropic's formats over whatever answers the calls of a request's address."""
 
-    def __init__(self, find: Callable[[Request], Asked | None]) -> None:
+    def __init__(self, find: Callable[[Request], CallTarget | None]) -> None:
         """`find` None: nothing answers at this address any more."""
         self._find = find
 
@@ -209,33 +209,37 @@ class ChatRoutes:
 
     async def _models(self, request: Request) -> Response:
         if self._find(request) is None:
-            return _error(_gone())
+            return _error(_no_such_episode())
         return JSONResponse({"object": "list", "data": [_model(MODEL)]})
 
     async def _model(self, request: Request) -> Response:
         """Describe the model of any name, because requests may name any."""
         if self._find(request) is None:
-            return _error(_gone())
+            return _error(_no_such_episode())
         return JSONResponse(_model(request.path_params["name"]))
 
     async def _ask(
         self, request: Request, read: Read, *, limit: str
     ) -> tuple[dict[str, Any], ModelCall, Reply]:
-        asked = self._find(request)
-        if asked is None:
-            raise _gone()
+        answering = self._find(request)
+        if answering is None:
+            raise _no_such_episode()
         body = await _body_of(request)
-        most = body.get(limit, body.get("max_completion_tokens"))
-        if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 1):
-            raise _Refused(400, f"{limit} is {most!r}: expected a number above 0")
-        heat = body.get("temperature")
-        if heat is not None and (isinstance(heat, bool) or not isinstance(heat, int | float) or heat < 0):
-            raise _Refused(400, f"temperature is {heat!r}: expected a number, 0 or above")
+        max_tokens = body.get(limit, body.get("max_completion_tokens"))
+        if max_tokens is not None and (
+            isinstance(max_tokens, bool) or not isinstance(max_tokens, int) or max_tokens < 1
+        ):
+            raise _Refused(400, f"{limit} is {max_tokens!r}: expected a number above 0")
+        temperature = body.get("temperature")
+        if temperature is not None and (
+            isinstance(temperature, bool) or not isinstance(temperature, int | float) or temperature < 0
+        ):
+            raise _Refused(400, f"temperature is {temperature!r}: expected a number, 0 or above")
         if body.get("n") not in (None, 1):
             raise _Refused(400, "n must be 1: every answer is a step of the episode")
         try:
             messages, tools = read(body)
-            asking = asked.ask(messages, tools=tools, max_tokens=most, temperature=heat)
+            asking = answering.ask(messages, tools=tools, max_tokens=max_tokens, temperature=temperature)
             call, reply = await _while_connected(request, asking)
         except ChatUnreadable as error:
             raise _Refused(400, str(error)) from error
@@ -288,8 +292,8 @@ async def _body_of(request: Request) -> dict[str, Any]:
 class _Refused(Exception):
     """A refusal: its status, and its words as the exception's text."""
 
-    def __init__(self, status: int, words: str) -> None:
-        super().__init__(words)
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
         self.status = status
 
 
@@ -298,5 +302,5 @@ def _error(refused: _Refused) -> Response:
     return JSONResponse({"error": {"message": str(refused), **kind}}, status_code=refused.status)
 
 
-def _gone() -> _Refused:
+def _no_such_episode() -> _Refused:
     return _Refused(404, "there is no such episode here, or it has ended")

@@ -28,7 +28,7 @@ SEEDS = 2**31
 
 
 class ServedPolicy:
-    """Answers calls from an engine; implements `Asked`."""
+    """Answers calls from an engine; implements `CallTarget`."""
 
     def __init__(self, engine: PolicyEngine, settings: ActorSettings) -> None:
         """`settings`: limits of prompts and answers, and the temperature of calls that name none."""
@@ -44,13 +44,13 @@ class ServedPolicy:
         max_tokens: int | None,
         temperature: float | None,
     ) -> tuple[ModelCall, Reply]:
-        """See `Asked`."""
+        """See `CallTarget`."""
         tokenizer = self._engine.tokenizer
         prompt_ids = await asyncio.to_thread(encode_chat, tokenizer, messages, tools=tools)
-        most, allowed = self._settings.max_prompt_tokens, self._settings.max_answer_tokens
-        if len(prompt_ids) > most:
+        max_prompt_tokens, allowed = self._settings.max_prompt_tokens, self._settings.max_answer_tokens
+        if len(prompt_ids) > max_prompt_tokens:
             raise ChatUnreadable(
-                f"the messages have {len(prompt_ids)} tokens, {most} are allowed (actors.max_prompt_tokens): shorten them"
+                f"the messages have {len(prompt_ids)} tokens, {max_prompt_tokens} are allowed (actors.max_prompt_tokens): shorten them"
             )
         call = ModelCall(
             messages,
@@ -58,15 +58,17 @@ class ServedPolicy:
             max_tokens=min(allowed, max_tokens or allowed),
             uses_tools=bool(tools),
         )
-        chosen = self._settings.temperature if temperature is None else float(temperature)
-        sampling = Sampling(temperature=chosen, max_tokens=call.max_tokens, seed=secrets.randbelow(SEEDS))
-        found = await self._engine.generate(prompt_ids, sampling)
+        sampling_temperature = self._settings.temperature if temperature is None else float(temperature)
+        sampling = Sampling(
+            temperature=sampling_temperature, max_tokens=call.max_tokens, seed=secrets.randbelow(SEEDS)
+        )
+        generation = await self._engine.generate(prompt_ids, sampling)
         reply = Reply(
-            text=tokenizer.decode(found.token_ids, skip_special_tokens=True),
-            finish=found.finish,
+            text=tokenizer.decode(generation.token_ids, skip_special_tokens=True),
+            finish=generation.finish,
             prompt_tokens=len(prompt_ids),
-            answer_tokens=len(found.token_ids),
-            version=max(found.versions, default=0),
+            answer_tokens=len(generation.token_ids),
+            version=max(generation.versions, default=0),
             number=next(self._numbers),
         )
         return call, reply
@@ -79,5 +81,5 @@ async def serve_policy(
     policy = ServedPolicy(engine, settings)
     app = Starlette(routes=ChatRoutes(lambda _request: policy).under("/v1"))
     await serve_app(
-        app, who="the policy's server", host=host, port=port, ready=lambda base: ready(f"{base}/v1")
+        app, server_name="the policy's server", host=host, port=port, ready=lambda base: ready(f"{base}/v1")
     )

@@ -49,25 +49,25 @@ def chat_encoder(tokenizer: Any) -> Encode:
 class AgentVenue:
     """A place of an environment in which agents of the user's own play; see `Browserless`."""
 
-    def __init__(self, place: Venue, proxy: AgentProxy, settings: ActorSettings) -> None:
-        self.name = place.name
-        self._place = place
+    def __init__(self, venue: Venue, proxy: AgentProxy, settings: ActorSettings) -> None:
+        self.name = venue.name
+        self._venue = venue
         self._proxy = proxy
         self._settings = settings
         self._processes = AgentProcesses(settings)
 
     def open_world(self) -> EpisodeWorld:
         """See `Browserless`."""
-        return AgentWorld(self._place, self._proxy, self._processes, self._settings)
+        return AgentWorld(self._venue, self._proxy, self._processes, self._settings)
 
 
 class AgentWorld:
     """An `EpisodeWorld` around one agent process."""
 
     def __init__(
-        self, place: Venue, proxy: AgentProxy, processes: AgentProcesses, settings: ActorSettings
+        self, venue: Venue, proxy: AgentProxy, processes: AgentProcesses, settings: ActorSettings
     ) -> None:
-        self._place = place
+        self._venue = venue
         self._proxy = proxy
         self._processes = processes
         self._settings = settings
@@ -76,19 +76,19 @@ class AgentWorld:
         self._process: AgentProcess | None = None
         self._calls: asyncio.Queue[ModelCall] = asyncio.Queue()
         self._current: ModelCall | None = None
-        self._ready: Reply | None = None
+        self._due_reply: Reply | None = None
         self._inner: EpisodeWorld | None = None
         self._visit: Visit | None = None
         self._task: Task | None = None
         self._address = ""
         self._reward: float | None = None
-        self._said: str | None = None
-        self._ended = asyncio.Event()
+        self._sent_answer: str | None = None
+        self._ended_by_agent = asyncio.Event()
         """Set once the agent has ended the episode by itself."""
         self._over = False
         self._steps = 0
         """Answers that the agent got."""
-        self._cut = False
+        self._exceeds_calls = False
         """Whether the agent asks on although its task allows no further call."""
 
     def read_with(self, encode: Encode) -> None:
@@ -103,7 +103,7 @@ class AgentWorld:
 
     def answer(self, reply: Reply) -> None:
         """Give the answer to the call that waits; `step` sends it."""
-        self._ready = reply
+        self._due_reply = reply
 
     async def next_question(self) -> Observation | None:
         """Turn to the next call, because nobody waits for the answer to this one any more; None: the agent has ended.
@@ -111,7 +111,7 @@ class AgentWorld:
         Raises EnvironmentFailed as `step`.
         """
         following = await self._next_call()
-        return None if following is None else self._shown(following)
+        return None if following is None else self._observation_of(following)
 
     async def ask(
         self,
@@ -121,13 +121,13 @@ class AgentWorld:
         max_tokens: int | None,
         temperature: float | None,
     ) -> tuple[ModelCall, Reply]:
-        """See `Asked`. The episode's temperature holds."""
+        """See `CallTarget`. The episode's temperature holds."""
         assert self._encode is not None
         prompt_ids = await asyncio.to_thread(self._encode, messages, tools)
-        most = self._settings.max_prompt_tokens
-        if len(prompt_ids) > most:
+        max_prompt_tokens = self._settings.max_prompt_tokens
+        if len(prompt_ids) > max_prompt_tokens:
             raise ChatUnreadable(
-                f"the messages have {len(prompt_ids)} tokens, {most} are allowed (actors.max_prompt_tokens): shorten them"
+                f"the messages have {len(prompt_ids)} tokens, {max_prompt_tokens} are allowed (actors.max_prompt_tokens): shorten them"
             )
         allowed = self._settings.max_answer_tokens
         call = ModelCall(
@@ -155,11 +155,11 @@ class AgentWorld:
                 "such as actors.agent_reward_range=[-1,2]"
             )
         self._reward = self._reward if value is None else value
-        self._said = self._said if answer is None else answer
+        self._sent_answer = self._sent_answer if answer is None else answer
 
     def end(self) -> None:
         """See `Rewarded`."""
-        self._ended.set()
+        self._ended_by_agent.set()
 
     async def reset(self, task: Task) -> ResetResult:
         """Open the place and start the agent; returns its first call. Raises EnvironmentFailed where there is none."""
@@ -173,23 +173,23 @@ class AgentWorld:
             raise EnvironmentFailed(
                 f"the agent ended before it asked the policy anything{self._process.last_lines()}"
             )
-        return ResetResult(instruction=instruction, observation=self._shown(call))
+        return ResetResult(instruction=instruction, observation=self._observation_of(call))
 
     async def step(self, action: Action | ParseFailure) -> StepOutcome:
         """Send the answer to the agent, and wait for what it does next. Raises EnvironmentFailed if it fails or hangs."""
         began = time.perf_counter()
-        call, reply = self.call, self._ready
+        call, reply = self.call, self._due_reply
         assert reply is not None, "the call was not answered"
         if not call.reply.done():
             call.reply.set_result(reply)
         following = await self._next_call()
         self._steps += 1
         assert self._task is not None
-        self._cut = following is not None and self._steps >= self._task.max_steps
+        self._exceeds_calls = following is not None and self._steps >= self._task.max_steps
         return StepOutcome(
             result="ok",
             detail="",
-            observation=self._shown(call if following is None else following),
+            observation=self._observation_of(call if following is None else following),
             done=following is None,
             act_ms=1000 * (time.perf_counter() - began),
             observe_ms=0.0,
@@ -202,43 +202,43 @@ class AgentWorld:
     async def finish(self, answer: str | None) -> Evidence:
         """End the agent; the evidence is the place's record, or the reward that the agent sent."""
         await self._end()
-        said = self._said if self._said is not None else answer
+        final_answer = self._sent_answer if self._sent_answer is not None else answer
         if self._visit is not None:
-            assert isinstance(self._place, Visitable)
+            assert isinstance(self._venue, Visitable)
             assert self._task is not None
-            probes = await self._place.read_visit(self._visit, self._task)
+            probes = await self._venue.read_visit(self._visit, self._task)
             if probes:
-                return Evidence(answer=said, final_url=self._visit.url, probes=probes)
-        found: dict[str, Any] = {"reward": self._reward}
+                return Evidence(answer=final_answer, final_url=self._visit.url, probes=probes)
+        reward_probes: dict[str, Any] = {"reward": self._reward}
         if self._settings.agent_reward_range != (0.0, 1.0):
-            found["reward_range"] = list(self._settings.agent_reward_range)
-        if self._cut:
-            found["cut_after"] = self._steps
-        return Evidence(answer=said, final_url=self._address, probes=found)
+            reward_probes["reward_range"] = list(self._settings.agent_reward_range)
+        if self._exceeds_calls:
+            reward_probes["cut_after"] = self._steps
+        return Evidence(answer=final_answer, final_url=self._address, probes=reward_probes)
 
     async def close(self) -> None:
         """End the agent and release the place. Never raises, bounded in time."""
         await self._end()
         if self._inner is not None:
             await self._inner.close()
-        if self._visit is not None and isinstance(self._place, Visitable):
+        if self._visit is not None and isinstance(self._venue, Visitable):
             with suppress(EnvironmentFailed):
-                await self._place.close_visit(self._visit)
+                await self._venue.close_visit(self._visit)
             self._visit = None
 
     async def _enter(self, task: Task) -> tuple[str, str, str]:
         """Open the place; returns instruction, text and address of the start, each empty where there is none."""
-        if isinstance(self._place, Visitable):
-            self._visit = await self._place.open_visit(task)
+        if isinstance(self._venue, Visitable):
+            self._visit = await self._venue.open_visit(task)
             return task.instruction, "", self._visit.url
-        if not isinstance(self._place, Browserless):
+        if not isinstance(self._venue, Browserless):
             raise EnvironmentFailed(
-                f"{self._place.name} is played in our own browser: agents of your own play store, agent, and Python classes"
+                f"{self._venue.name} is played in our own browser: agents of your own play store, agent, and Python classes"
             )
-        self._inner = self._place.open_world()
-        begun = await self._inner.reset(task)
-        lines = [node.text for node in begun.observation.page.nodes if node.kind == "text"]
-        return begun.instruction, "\n".join(lines), ""
+        self._inner = self._venue.open_world()
+        start = await self._inner.reset(task)
+        lines = [node.text for node in start.observation.page.nodes if node.kind == "text"]
+        return start.instruction, "\n".join(lines), ""
 
     async def _start(self, base: str, task: Task, *, instruction: str, text: str, start: str) -> None:
         self._process = await self._processes.begin(
@@ -262,21 +262,21 @@ class AgentWorld:
         assert process is not None
         waiting = asyncio.create_task(self._wanted_call())
         ending = asyncio.create_task(process.wait())
-        sent = asyncio.create_task(self._ended.wait())
+        sent = asyncio.create_task(self._ended_by_agent.wait())
         limit_s = self._settings.agent_wait_s
         try:
-            done, _ = await asyncio.wait(
+            finished, _ = await asyncio.wait(
                 {waiting, ending, sent}, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED
             )
         finally:
             for task in (waiting, ending, sent):
                 task.cancel()
-        if waiting in done:
+        if waiting in finished:
             self._current = waiting.result()
             return self._current
-        if sent in done:
+        if sent in finished:
             return None
-        if ending in done:
+        if ending in finished:
             status = ending.result()
             if status:
                 raise EnvironmentFailed(f"the agent ended with status {status}{process.last_lines()}")
@@ -292,7 +292,7 @@ class AgentWorld:
             pass
         return call
 
-    def _shown(self, call: ModelCall) -> Observation:
+    def _observation_of(self, call: ModelCall) -> Observation:
         return observe(page_of(self._address, call.text, ()))
 
     async def _end(self) -> None:
@@ -305,5 +305,5 @@ class AgentWorld:
         for call in waiting:
             call.reply.cancel()
         process, self._process = self._process, None
-        if process is not None and not (self._ended.is_set() and self._processes.keep(process)):
+        if process is not None and not (self._ended_by_agent.is_set() and self._processes.keep(process)):
             await process.end()

@@ -30,29 +30,31 @@ def start_evaluation(
     state: CurriculumState, *, settings: Settings, tasks: Sequence[Task]
 ) -> EvaluationStarted | None:
     """The evaluation to start now; None while none is due. `tasks`: the held-out ones."""
-    before, every = state.evaluations, settings.evaluation.every
-    if before.open is not None or not every or not tasks or state.leases.pauses:
+    evaluations, every = state.evaluations, settings.evaluation.every
+    if evaluations.open is not None or not every or not tasks or state.leases.pauses:
         return None
     if state.draining:
-        if not state.ending or state.is_publishing or before.covered >= state.version:
+        if not state.ending or state.is_publishing or evaluations.covered >= state.version:
             return None
-    elif before.begun and state.version // every <= before.passed // every:
+    elif evaluations.begun and state.version // every <= evaluations.passed // every:
         return None
     temperatures = {"greedy": 0.0, "training": settings.actors.temperature}
-    due = range(before.version // every + 1, before.passed // every + 1) if before.begun else ()
+    passed_numbers = (
+        range(evaluations.version // every + 1, evaluations.passed // every + 1) if evaluations.begun else ()
+    )
     return EvaluationStarted(
-        number=before.begun,
+        number=evaluations.begun,
         version=state.version,
         tasks=tuple(task.name for task in tasks),
         temperatures=tuple(dict.fromkeys(temperatures[name] for name in settings.evaluation.temperatures)),
-        skipped=tuple(number * every for number in due),
+        skipped=tuple(number * every for number in passed_numbers),
     )
 
 
 def delays_drain(state: CurriculumState, *, settings: Settings, tasks: Sequence[Task]) -> bool:
     """Whether the drain is not to be reported as applied yet, because the newest version is evaluated first."""
-    one = state.evaluations.open or start_evaluation(state, settings=settings, tasks=tasks)
-    return state.ending and (state.is_publishing or one is not None)
+    evaluation = state.evaluations.open or start_evaluation(state, settings=settings, tasks=tasks)
+    return state.ending and (state.is_publishing or evaluation is not None)
 
 
 def request_evaluation(
@@ -62,25 +64,25 @@ def request_evaluation(
 
     Raises SettingsError where one of its tasks does not exist any more.
     """
-    one = state.evaluations.open
-    if one is None or (state.draining and not state.ending) or state.leases.pauses:
+    evaluation = state.evaluations.open
+    if evaluation is None or (state.draining and not state.ending) or state.leases.pauses:
         return []
-    free = max(0, settings.evaluation.max_running - len(one.standing("running")))
-    owed = one.standing("owed")[:free]
-    return [_request(state, one, place, settings=settings, sources=sources) for place in owed]
+    free = max(0, settings.evaluation.max_running - len(evaluation.standing("running")))
+    owed = evaluation.standing("owed")[:free]
+    return [_request(state, evaluation, index, settings=settings, sources=sources) for index in owed]
 
 
 def _request(
     state: CurriculumState,
-    one: OpenEvaluation,
-    place: int,
+    evaluation: OpenEvaluation,
+    index: int,
     *,
     settings: Settings,
     sources: Mapping[str, TaskSource],
 ) -> EpisodeRequested:
-    name, temperature = one.at(place)
-    attempt, seed = one.members[place].attempt, settings.run.seed
-    group = derive_id("group", seed, EVALUATION, one.number, place)
+    name, temperature = evaluation.at(index)
+    attempt, seed = evaluation.members[index].attempt, settings.run.seed
+    group = derive_id("group", seed, EVALUATION, evaluation.number, index)
     return EpisodeRequested(
         episode=derive_id("ep", seed, group, 0, attempt),
         task=named_task(sources, name),
@@ -91,7 +93,7 @@ def _request(
         origin=EVALUATION,
         temperature=temperature,
         phase=state.phase or 0,
-        min_version=one.version,
+        min_version=evaluation.version,
         lease_s=settings.episode_lease_s,
         request_lease_s=settings.request_lease_s,
     )
@@ -101,45 +103,45 @@ def finish_evaluation(
     state: CurriculumState, *, settings: Settings, broken: str = ""
 ) -> EvaluationFinished | None:
     """The end of the open evaluation, if it is over now. `broken`: why it cannot go on."""
-    one = state.evaluations.open
-    if one is None:
+    evaluation = state.evaluations.open
+    if evaluation is None:
         return None
     reason = ""
-    if one.standing("owed", "running", "ended"):
-        reason = broken or _cut_short(state, one, settings)
+    if evaluation.standing("owed", "running", "ended"):
+        reason = broken or _cut_short(state, evaluation, settings)
         if not reason:
             return None
     return EvaluationFinished(
-        number=one.number,
-        version=one.version,
-        version_low=one.version_low,
-        version_high=one.version_high,
-        results=_results(one),
-        seconds=round((one.judged_ns - one.started_ns) / SECOND_NS, 3),
+        number=evaluation.number,
+        version=evaluation.version,
+        version_low=evaluation.version_low,
+        version_high=evaluation.version_high,
+        results=_results(evaluation),
+        seconds=round((evaluation.judged_ns - evaluation.started_ns) / SECOND_NS, 3),
         share=state.evaluations.requested / max(1, state.evaluations.requested_in_all),
         reason=reason,
     )
 
 
-def _cut_short(state: CurriculumState, one: OpenEvaluation, settings: Settings) -> str:
+def _cut_short(state: CurriculumState, evaluation: OpenEvaluation, settings: Settings) -> str:
     """Why an evaluation whose members lack outcomes ends now; empty: it continues."""
     every = settings.evaluation.every
     if not every:
         return "evaluation.every = 0"
-    if one.standing("owed", "running") or state.version // every <= one.version // every:
+    if evaluation.standing("owed", "running") or state.version // every <= evaluation.version // every:
         return ""
-    waiting = len(one.standing("ended"))
+    waiting = len(evaluation.standing("ended"))
     return f"{waiting} episodes have no verdict, and policy {state.version} is to be evaluated"
 
 
-def _results(one: OpenEvaluation) -> tuple[EvaluationResult, ...]:
+def _results(evaluation: OpenEvaluation) -> tuple[EvaluationResult, ...]:
     """Outcomes by temperature and family."""
     members: dict[tuple[float, str], list[EvaluationMember]] = {}
-    for temperature in one.temperatures:
-        for name in one.tasks:
+    for temperature in evaluation.temperatures:
+        for name in evaluation.tasks:
             members[temperature, family_of_name(name)] = []
-    for place, member in enumerate(one.members):
-        name, temperature = one.at(place)
+    for index, member in enumerate(evaluation.members):
+        name, temperature = evaluation.at(index)
         members[temperature, family_of_name(name)].append(member)
     return tuple(_result(*key, played) for key, played in members.items())
 
@@ -153,5 +155,5 @@ def _result(temperature: float, family: str, played: Sequence[EvaluationMember])
         successes=successes,
         failures=failures,
         lost=len(played) - successes - failures,
-        reward=sum((one.reward for one in played if one.standing in ("success", "failure")), 0.0),
+        reward=sum((episode.reward for episode in played if episode.standing in ("success", "failure")), 0.0),
     )

@@ -65,18 +65,18 @@ class OpenEvaluation(msgspec.Struct):
     """Lowest policy version that sampled a token of its episodes."""
     version_high: int | None = None
 
-    def place(self, task: int, temperature: int) -> int:
+    def index_of(self, task: int, temperature: int) -> int:
         """Index of the member with this index of a task and of a temperature."""
         return task * len(self.temperatures) + temperature
 
-    def at(self, place: int) -> tuple[str, float]:
+    def at(self, index: int) -> tuple[str, float]:
         """Task and temperature of a member."""
-        task, temperature = divmod(place, len(self.temperatures))
+        task, temperature = divmod(index, len(self.temperatures))
         return self.tasks[task], self.temperatures[temperature]
 
     def standing(self, *standings: Standing) -> list[int]:
         """Indexes of the members with one of the given standings."""
-        return [place for place, member in enumerate(self.members) if member.standing in standings]
+        return [index for index, member in enumerate(self.members) if member.standing in standings]
 
 
 @dataclass(slots=True)
@@ -143,33 +143,41 @@ class Evaluations:
         self.places.clear()
 
     def _request(self, fact: EpisodeRequested) -> None:
-        one, name = self.open, fact.task.name
-        if one is None or name not in one.tasks or fact.temperature not in one.temperatures:
+        evaluation, name = self.open, fact.task.name
+        if (
+            evaluation is None
+            or name not in evaluation.tasks
+            or fact.temperature not in evaluation.temperatures
+        ):
             return
-        place = one.place(one.tasks.index(name), one.temperatures.index(fact.temperature))
-        member = one.members[place]
+        index = evaluation.index_of(
+            evaluation.tasks.index(name), evaluation.temperatures.index(fact.temperature)
+        )
+        member = evaluation.members[index]
         member.standing, member.attempt, member.episode = "running", fact.attempt, fact.episode
-        self.places[fact.episode] = place
+        self.places[fact.episode] = index
 
     def _running(self, episode: str) -> EvaluationMember | None:
-        place = self.places.get(episode)
-        if place is None or self.open is None:
+        index = self.places.get(episode)
+        if index is None or self.open is None:
             return None
-        member = self.open.members[place]
+        member = self.open.members[index]
         return member if member.standing == "running" else None
 
     def _widen(self, versions: tuple[int, int]) -> None:
-        one = self.open
-        assert one is not None, "an episode of the open evaluation ended"
+        evaluation = self.open
+        assert evaluation is not None, "an episode of the open evaluation ended"
         low, high = versions
-        one.version_low = low if one.version_low is None else min(low, one.version_low)
-        one.version_high = high if one.version_high is None else max(high, one.version_high)
+        evaluation.version_low = low if evaluation.version_low is None else min(low, evaluation.version_low)
+        evaluation.version_high = (
+            high if evaluation.version_high is None else max(high, evaluation.version_high)
+        )
 
     def _judge(self, fact: EpisodeJudged, *, at_ns: int) -> None:
-        place = self.places.get(fact.episode)
-        if place is None or self.open is None or self.open.members[place].standing != "ended":
+        index = self.places.get(fact.episode)
+        if index is None or self.open is None or self.open.members[index].standing != "ended":
             return
-        member, outcome = self.open.members[place], fact.judgment.outcome
+        member, outcome = self.open.members[index], fact.judgment.outcome
         member.standing = "lost" if outcome == "undecided" else outcome
         member.reward = fact.judgment.reward
         self.open.judged_ns = max(at_ns, self.open.judged_ns)
@@ -180,7 +188,9 @@ def _lose(member: EvaluationMember, fact: EpisodeAbandoned | EpisodeCancelled) -
 
     A drain cancels what nobody has started; the evaluation continues when the run is resumed.
     """
-    again = fact.reason == DRAIN if isinstance(fact, EpisodeCancelled) else member.started < ATTEMPTS
+    is_played_again = (
+        fact.reason == DRAIN if isinstance(fact, EpisodeCancelled) else member.started < ATTEMPTS
+    )
     member.episode = None
-    member.standing = "owed" if again else "lost"
-    member.attempt += again
+    member.standing = "owed" if is_played_again else "lost"
+    member.attempt += is_played_again

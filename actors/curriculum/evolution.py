@@ -25,11 +25,11 @@ from hindcast.actors.curriculum.state import CurriculumState
 from hindcast.actors.curriculum.task_generator import TaskGenerator
 from hindcast.actors.curriculum.task_variation import (
     basis_of,
+    candidate_count,
     embedded_candidates,
     outside,
     undecided,
     verdict_on,
-    wanted,
 )
 from hindcast.actors.environments.base import GoalSpace, TaskSource
 from hindcast.core.domain.observation import Page
@@ -71,9 +71,9 @@ class Evolver:
         self._settings = settings
         self._blobs = blobs
         self._valuer = valuer
-        self._named = frozenset(pool)
+        self._pool_families = frozenset(pool)
         by_turns = chain.from_iterable(zip_longest(*(family.values() for family in pool.values())))
-        self._own = [task for task in by_turns if task is not None]
+        self._site_tasks = [task for task in by_turns if task is not None]
         """Tasks that the sites gave, of every family in turn."""
         self._families: dict[str, list[str]] = {}
         for name in pool:
@@ -102,22 +102,22 @@ class Evolver:
         return await self._proposals(state)
 
     async def _proposals(self, state: CurriculumState) -> list[Told]:
-        count = wanted(state, self._settings.evolution)
-        place = (state.phase, len(state.phases.candidates))
-        if not count or place == self._exhausted:
+        count = candidate_count(state, self._settings.evolution)
+        candidate_key = (state.phase, len(state.phases.candidates))
+        if not count or candidate_key == self._exhausted:
             return []
-        basis = basis_of(state, families=self._named)
+        basis = basis_of(state, families=self._pool_families)
         if self._inventor is not None:
             phases, pages = state.phases, state.phases.ground.pages
-            found = await self._inventor.candidates(
+            proposed = await self._inventor.candidates(
                 basis,
                 count=count,
                 environments=tuple(self._spaces),
-                known=[phases.generated[name].instruction for name in phases.candidates],
+                earlier_instructions=[phases.generated[name].instruction for name in phases.candidates],
                 page_of=lambda task: self._page(pages.get(family_of(task))),
             )
         else:
-            found = await asyncio.to_thread(
+            proposed = await asyncio.to_thread(
                 embedded_candidates,
                 basis,
                 count=count,
@@ -125,41 +125,41 @@ class Evolver:
                 families=self._families,
                 run_seed=self._settings.run.seed,
             )
-        if not found:
-            self._exhausted = place
+        if not proposed:
+            self._exhausted = candidate_key
             logger.info(
                 "no more new tasks", phase=basis.phase, proposed=basis.first, failed=len(basis.failed)
             )
-        return [(fact, fact.task.id) for fact in found]
+        return [(fact, fact.task.id) for fact in proposed]
 
     async def _decisions(self, state: CurriculumState, waiting: Sequence[Task]) -> list[Told]:
         """Decide on candidates, and return the decisions with the values they rest on."""
-        phase, asked = state.phase or 0, self._settings.evolution.valued_by
-        published = state.phases.ground.valuing(asked)
+        phase, valued_by = state.phase or 0, self._settings.evolution.valued_by
+        published = state.phases.ground.valuing(valued_by)
         values, checks = state.phases.values, state.phases.checked
         fresh = await self._values(state, [task for task in waiting if task.id not in values])
         values = fresh | {task.id: values[task.id] for task in waiting if task.id in values}
-        said = await self._checks(state, [task for task in waiting if task.id not in checks], values)
-        told: list[Told] = []
+        new_checks = await self._checks(state, [task for task in waiting if task.id not in checks], values)
+        decisions: list[Told] = []
         for task in waiting:
             value = values.get(task.id)
             if task.id in fresh and published is not None:
                 valued = StateValued(
-                    task_id=task.id, critic_version=published.version, value=fresh[task.id], model=asked
+                    task_id=task.id, critic_version=published.version, value=fresh[task.id], model=valued_by
                 )
-                told.append((valued, task.id))
-            if task.id in said:
-                told.append((said[task.id], task.id))
+                decisions.append((valued, task.id))
+            if task.id in new_checks:
+                decisions.append((new_checks[task.id], task.id))
             fact = verdict_on(
                 task,
                 value=value,
-                checked=said.get(task.id) or checks.get(task.id),
+                checked=new_checks.get(task.id) or checks.get(task.id),
                 phase=phase,
                 settings=self._settings.evolution,
                 spaces=self._spaces,
             )
-            told.append((fact, task.id))
-        return told
+            decisions.append((fact, task.id))
+        return decisions
 
     async def _checks(
         self, state: CurriculumState, tasks: Sequence[Task], values: Mapping[str, float]
@@ -171,7 +171,7 @@ class Evolver:
         hopeful = [task for task in tasks if not outside(values.get(task.id), evolution)]
         pages = state.phases.ground.pages
         checked = await self._checker.check(
-            hopeful, own=self._own, page_of=lambda task: self._page(pages.get(family_of(task)))
+            hopeful, site_tasks=self._site_tasks, page_of=lambda task: self._page(pages.get(family_of(task)))
         )
         return {fact.task_id: fact for fact in checked}
 
@@ -216,25 +216,25 @@ class PendingDecision:
     """One pending call to an evolver at a time. Leaving the context cancels it."""
 
     def __init__(self) -> None:
-        self._asked: asyncio.Task[list[Told]] | None = None
-        self._last = 0
+        self._call: asyncio.Task[list[Told]] | None = None
+        self._last_position = 0
 
-    async def come(
+    async def poll(
         self, evolver: Evolver, state: CurriculumState, *, within_s: float
     ) -> tuple[list[Told], int] | None:
         """Wait up to `within_s`; return the events and the last position of the family they rest on, or None if pending.
 
         Starts a call if none is pending. A pending call keeps the evolver that it was started with.
         """
-        if self._asked is None:
-            self._last = state.last_curriculum
-            self._asked = asyncio.create_task(evolver.next_facts(state))
-        done, _ = await asyncio.wait({self._asked}, timeout=within_s)
-        if not done:
+        if self._call is None:
+            self._last_position = state.last_curriculum
+            self._call = asyncio.create_task(evolver.next_facts(state))
+        finished, _ = await asyncio.wait({self._call}, timeout=within_s)
+        if not finished:
             return None
-        facts = self._asked.result()
-        self._asked = None
-        return facts, self._last
+        facts = self._call.result()
+        self._call = None
+        return facts, self._last_position
 
     async def __aenter__(self) -> Self:
         """Enter the context; no call is pending."""
@@ -244,6 +244,6 @@ class PendingDecision:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Cancel the pending call. The log holds nothing of it, so the next process starts it again."""
-        if self._asked is not None:
-            self._asked.cancel()
-            await asyncio.gather(self._asked, return_exceptions=True)
+        if self._call is not None:
+            self._call.cancel()
+            await asyncio.gather(self._call, return_exceptions=True)

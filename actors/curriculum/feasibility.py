@@ -29,7 +29,7 @@ class FirstState(msgspec.Struct, frozen=True):
 
 
 class Valuer(Protocol):
-    """Values first states."""
+    """Estimates the value of the states that episodes begin with, with the critic or the reward model."""
 
     def values(self, states: Sequence[FirstState], published: WeightsPublished) -> list[float]:
         """V of each state under these weights, in [0, 1]. Blocks; equal states get equal values."""
@@ -58,45 +58,51 @@ class FeasibilityChecker:
         """The checker's name in `task.checked`."""
 
     async def check(
-        self, tasks: Sequence[Task], *, own: Sequence[Task], page_of: Callable[[Task], Page | None]
+        self, tasks: Sequence[Task], *, site_tasks: Sequence[Task], page_of: Callable[[Task], Page | None]
     ) -> list[TaskChecked]:
         """Check the tasks concurrently and return the results in their order.
 
-        `own`: tasks that the sites gave. `page_of`: the first page of a task, where one is recorded.
+        `site_tasks`: tasks that the sites gave. `page_of`: the first page of a task, where one is recorded.
         """
-        return list(await asyncio.gather(*(self._check(task, own=own, page_of=page_of) for task in tasks)))
+        return list(
+            await asyncio.gather(
+                *(self._check(task, site_tasks=site_tasks, page_of=page_of) for task in tasks)
+            )
+        )
 
     async def _check(
-        self, task: Task, *, own: Sequence[Task], page_of: Callable[[Task], Page | None]
+        self, task: Task, *, site_tasks: Sequence[Task], page_of: Callable[[Task], Page | None]
     ) -> TaskChecked:
         page = await asyncio.to_thread(page_of, task)
-        alike = [one.instruction for one in own if one.environment == task.environment]
-        said = await self._endpoint.ask(
+        alike = [
+            site_task.instruction for site_task in site_tasks if site_task.environment == task.environment
+        ]
+        answer = await self._endpoint.ask(
             PROMPT.filled(
                 {
                     "task": task.instruction,
                     "own": "\n".join(alike[:SHOWN]) or "not shown",
                     "page": "not seen"
                     if page is None
-                    else page_text(page, most=self._endpoint.settings.prompt_characters),
+                    else page_text(page, max_characters=self._endpoint.settings.prompt_characters),
                 }
             ),
-            _read,
+            _parse_answer,
             schema=SCHEMA,
         )
-        if isinstance(said, Answered):
-            feasible, reason = said.value.feasible == "YES", said.value.reason
+        if isinstance(answer, Answered):
+            feasible, reason = answer.value.feasible == "YES", answer.value.reason
         else:
-            feasible, reason = None, f"{said.trouble}: {said.reason}"
+            feasible, reason = None, f"{answer.trouble}: {answer.reason}"
         return TaskChecked(
             task_id=task.id,
             feasible=feasible,
             reason=reason,
             checker=self.name,
             prompt=PROMPT.digest,
-            consulted=said.consulted,
+            consulted=answer.consulted,
         )
 
 
-def _read(text: str) -> _Said:
+def _parse_answer(text: str) -> _Said:
     return decode_json(json_in(text), _Said)

@@ -53,7 +53,7 @@ FAMILIES = frozenset({"run", "request", "episode", "step", "episode_end", "contr
 
 
 class Lease(msgspec.Struct):
-    """One open episode."""
+    """The time limit of one episode that was requested or started and has not ended."""
 
     episode: str
     task_id: str
@@ -142,9 +142,9 @@ class LeaseBook:
         """Open episodes that no actor has started, in the order of their requests."""
         return [lease for lease in self.leases.values() if lease.actor is None]
 
-    def unwanted(self) -> list[tuple[Lease, str]]:
+    def cancel_requests(self) -> list[tuple[Lease, str]]:
         """Open episodes with a request to cancel them, and its reason."""
-        return [(self.leases[episode], why) for episode, why in self.cancels.items()]
+        return [(self.leases[episode], reason) for episode, reason in self.cancels.items()]
 
     def started_by(self, actor: str) -> list[Lease]:
         """Open episodes that this actor started."""
@@ -160,14 +160,14 @@ class LeaseTimer:
 
     def expired(self, book: LeaseBook, *, now_s: float) -> list[Lease]:
         """Leases observed for their full time, in the order of their requests; none that waits because of a pause."""
-        before, self._observed = self._observed, {}
-        late = []
+        observed, self._observed = self._observed, {}
+        expired_leases = []
         for lease in book.all_open():
-            seen = before.get(lease.episode)
-            if seen is None or seen[0] != lease.since:
-                seen = (lease.since, now_s)
-            self._observed[lease.episode] = seen
-            held = bool(book.pauses) and lease.actor is None
-            if now_s - seen[1] >= lease.limit_s and not held:
-                late.append(lease)
-        return late
+            observation = observed.get(lease.episode)
+            if observation is None or observation[0] != lease.since:
+                observation = (lease.since, now_s)
+            self._observed[lease.episode] = observation
+            is_paused = bool(book.pauses) and lease.actor is None
+            if now_s - observation[1] >= lease.limit_s and not is_paused:
+                expired_leases.append(lease)
+        return expired_leases

@@ -82,7 +82,7 @@ class Phases:
     phase_of: dict[str, int] = field(default_factory=dict)
     """Phase for which each generated task was admitted."""
     asked: set[str] = field(default_factory=set)
-    """Wording and meaning (`wording`, `meaning`) of all tasks ever proposed."""
+    """Wording and meaning (`wording`, `goal_digest`) of all tasks ever proposed."""
     revisits: int = 0
     """Groups drawn from the tasks of earlier phases."""
 
@@ -91,8 +91,8 @@ class Phases:
         if not episodes:
             return
         self.decided += 1
-        tried = self.attempted if self.decided <= episodes else self.beyond
-        attempted = tried.setdefault(task.id, AttemptedTask(task))
+        tasks_of_phase = self.attempted if self.decided <= episodes else self.beyond
+        attempted = tasks_of_phase.setdefault(task.id, AttemptedTask(task))
         attempted.decided += 1
         attempted.reward += reward
 
@@ -106,7 +106,7 @@ class Phases:
 
     def begin(self, *, episodes: int) -> None:
         """Begin the next phase; surplus episodes of the phase before count for it."""
-        self.seeds = [one.task for one in self.attempted.values() if one.failed]
+        self.seeds = [attempted.task for attempted in self.attempted.values() if attempted.failed]
         self.ground = PhaseBasis(
             pages=dict(self.latest.pages), critic=self.latest.critic, orm=self.latest.orm
         )
@@ -116,7 +116,7 @@ class Phases:
 
     def propose(self, fact: TaskProposed) -> None:
         """Add a proposed task."""
-        self.asked |= {wording(fact.task), meaning(fact.task)}
+        self.asked |= {wording(fact.task), goal_digest(fact.task)}
         if fact.phase is not None and fact.task.id not in self.generated:
             self.generated[fact.task.id] = fact.task
             self.candidates.append(fact.task.id)
@@ -127,6 +127,6 @@ def wording(task: Task) -> str:
     return " ".join(task.instruction.casefold().split()).rstrip(".?! ")
 
 
-def meaning(task: Task) -> str:
+def goal_digest(task: Task) -> str:
     """A digest of the task's goal, independent of its wording."""
     return digest_hex(msgspec.json.encode((task.environment, task.family, task.goal), order="sorted"))[:16]

@@ -31,21 +31,21 @@ def configured_pool(sources: Mapping[str, TaskSource], settings: CurriculumSetti
     environments = {name: _source(sources, name) for name in settings.environments}
     if settings.tasks:
         return _named_pool(environments, settings.tasks)
-    known = [f"{name}/{family}" for name, source in environments.items() for family in source.families()]
+    offered = [f"{name}/{family}" for name, source in environments.items() for family in source.families()]
     usual = [f"{name}/{family}" for name, source in environments.items() for family in source.usual()]
-    unknown = [family for family in settings.families if family not in known]
+    unknown = [family for family in settings.families if family not in offered]
     if unknown:
         raise SettingsError(
             f"curriculum.families names {unknown[0]!r}, which no environment in curriculum.environments offers. "
-            f"{_reason(environments, unknown[0]) or 'They offer: ' + ', '.join(known)}"
+            f"{_reason(environments, unknown[0]) or 'They offer: ' + ', '.join(offered)}"
         )
-    chosen = settings.families or tuple(usual)
-    if not chosen:
+    families = settings.families or tuple(usual)
+    if not families:
         raise SettingsError(
             "curriculum.environments is empty: there is nothing to attempt. Name store or miniwob."
         )
     pool: Pool = {}
-    for family in chosen:
+    for family in families:
         environment, _, name = family.partition("/")
         source = environments[environment]
         pool[family] = _by_id(source.task(name, seed) for seed in range(settings.task_pool))
@@ -88,24 +88,24 @@ def held_out_tasks(
     `families`: those that are used where the settings name none. A family whose tasks are a fixed list may have none that
     is held out. Raises SettingsError where an environment or a family does not exist.
     """
-    chosen = settings.families or families
+    family_names = settings.families or families
     trained = {key for tasks in pool.values() for key in tasks}
-    found: dict[str, Task] = {}
-    for family, seed in evaluation_seeds(chosen, settings.episodes) if chosen else ():
+    held_out: dict[str, Task] = {}
+    for family, seed in evaluation_seeds(family_names, settings.episodes) if family_names else ():
         task = named_task(sources, f"{family}:{seed}")
         if task.id not in trained:
-            found[task.id] = task
-    return tuple(found.values())
+            held_out[task.id] = task
+    return tuple(held_out.values())
 
 
 def demonstrable_pool(pool: Pool, demonstrators: Collection[tuple[str, str]]) -> Pool:
     """The families of a pool that have a demonstrator; `demonstrators` are pairs (environment, family)."""
-    found = {}
+    demonstrable = {}
     for family, tasks in pool.items():
         environment, _, name = family.partition("/")
         if (environment, name) in demonstrators:
-            found[family] = tasks
-    return found
+            demonstrable[family] = tasks
+    return demonstrable
 
 
 def _source(sources: Mapping[str, TaskSource], environment: str) -> TaskSource:
@@ -150,11 +150,11 @@ def family_of(task: Task) -> str:
     return f"{task.environment}/{task.family}"
 
 
-def joined(*pools: Pool) -> Pool:
+def merge_pools(*pools: Pool) -> Pool:
     """All tasks of several pools."""
     pool: Pool = {}
-    for one in pools:
-        for family, tasks in one.items():
+    for merged in pools:
+        for family, tasks in merged.items():
             pool[family] = {**pool.get(family, {}), **tasks}
     return pool
 
@@ -185,22 +185,24 @@ def drawn_from(
     admitted = [
         task for name, task in phases.generated.items() if name in state.admitted and family_of(task) in pool
     ]
-    own = generated_pool(task for task in admitted if phases.phase_of[task.id] == state.phase)
-    if not own:
-        return joined(pool, generated_pool(admitted)), False
+    of_phase = generated_pool(task for task in admitted if phases.phase_of[task.id] == state.phase)
+    if not of_phase:
+        return merge_pools(pool, generated_pool(admitted)), False
     earlier = generated_pool(task for task in admitted if phases.phase_of[task.id] != state.phase)
-    varied = {family.partition("/")[0] for family in own}
+    varied = {family.partition("/")[0] for family in of_phase}
     unvaried = {family: tasks for family, tasks in pool.items() if family.partition("/")[0] not in varied}
-    before = joined({family: tasks for family, tasks in pool.items() if family not in unvaried}, earlier)
+    of_earlier = merge_pools(
+        {family: tasks for family, tasks in pool.items() if family not in unvaried}, earlier
+    )
     if (
-        any(before.values())
+        any(of_earlier.values())
         and _draw(
             [revisit_share, 1 - revisit_share], run_seed, "curriculum", state.opened["online"], "revisit"
         )
         == 0
     ):
-        return before, True
-    return joined(own, unvaried), False
+        return of_earlier, True
+    return merge_pools(of_phase, unvaried), False
 
 
 def choose_task(
@@ -210,19 +212,21 @@ def choose_task(
     number = state.opened["online"]
     if sampling == "uniform":
         names = [name for name, tasks in pool.items() if tasks]
-        drawn = pool[names[_draw([1.0] * len(names), run_seed, "curriculum", number, "family")]]
-        groups = {key: state.tasks[key].groups if key in state.tasks else 0 for key in drawn}
-        least = [key for key, count in groups.items() if count == min(groups.values())]
-        return drawn[least[_draw([1.0] * len(least), run_seed, "curriculum", number, "task")]]
+        family_tasks = pool[names[_draw([1.0] * len(names), run_seed, "curriculum", number, "family")]]
+        groups = {key: state.tasks[key].groups if key in state.tasks else 0 for key in family_tasks}
+        least_played = [key for key, count in groups.items() if count == min(groups.values())]
+        return family_tasks[
+            least_played[_draw([1.0] * len(least_played), run_seed, "curriculum", number, "task")]
+        ]
     family = _choose_family(state, [name for name, tasks in pool.items() if tasks], number, run_seed)
     rate = _family_rate(state, family)
     attempted = {group.task.id for group in state.groups.values() if group.origin == ONLINE}
     tasks = pool[family]
     free = [key for key in tasks if key not in attempted] or list(tasks)
-    chosen = _draw(
+    index = _draw(
         [preference(_task_rate(state, key, rate)) for key in free], run_seed, "curriculum", number, "task"
     )
-    return tasks[free[chosen]]
+    return tasks[free[index]]
 
 
 def choose_demonstration(*, pool: Pool, number: int, run_seed: int) -> Task:
@@ -239,27 +243,29 @@ def is_hasty(settings: CurriculumSettings, *, number: int, run_seed: int) -> boo
     return share > 0 and _draw([share, 1 - share], run_seed, "haste", number) == 0
 
 
-def demonstrated_pool(demonstrable: Pool, *, wanted: int, run_seed: int) -> Pool:
-    """The tasks of a run's first `wanted` demonstrations, for learning from pairs.
+def demonstrated_pool(demonstrable: Pool, *, count: int, run_seed: int) -> Pool:
+    """The tasks of a run's first `count` demonstrations, for learning from pairs.
 
     The demonstrations of the remaining pool are those of the whole pool: `choose_demonstration` keeps its order.
     """
-    shown = {
+    demonstrated = {
         choose_demonstration(pool=demonstrable, number=number, run_seed=run_seed).id
-        for number in range(wanted)
+        for number in range(count)
     }
     return {
-        family: {key: task for key, task in tasks.items() if key in shown}
+        family: {key: task for key, task in tasks.items() if key in demonstrated}
         for family, tasks in demonstrable.items()
     }
 
 
 def _choose_family(state: CurriculumState, families: list[str], number: int, run_seed: int) -> str:
-    tried = {name: state.families[name].groups if name in state.families else 0 for name in families}
-    fewest = min(tried.values())
+    groups_by_family = {
+        name: state.families[name].groups if name in state.families else 0 for name in families
+    }
+    fewest = min(groups_by_family.values())
     if fewest == 0 or number % COVER_EVERY == 0:
-        least = [name for name in families if tried[name] == fewest]
-        return least[_draw([1.0] * len(least), run_seed, "curriculum", number, "family")]
+        least_tried = [name for name in families if groups_by_family[name] == fewest]
+        return least_tried[_draw([1.0] * len(least_tried), run_seed, "curriculum", number, "family")]
     preferences = [preference(_family_rate(state, name)) for name in families]
     return families[_draw(preferences, run_seed, "curriculum", number, "family")]
 

@@ -77,7 +77,7 @@ class CurriculumProjection:
         )
 
     def initial(self) -> CurriculumState:
-        """Nothing has happened."""
+        """The state before the first event."""
         return CurriculumState()
 
     def apply(self, state: CurriculumState, recorded: Recorded) -> CurriculumState:
@@ -114,17 +114,17 @@ class CurriculumProjection:
             case EpisodeRequested() as fact:
                 self._requested(state, fact, recorded.position)
             case EpisodeStarted(episode=episode):
-                if place := self._running(state, episode):
-                    place[1].started += 1
+                if located := self._running(state, episode):
+                    located[1].started += 1
             case StepTaken(index=0, observation=page) as fact if page is not None:
-                if place := self._place(state, fact.episode):
-                    state.phases.latest.pages[place[0].family] = page
+                if located := self._locate(state, fact.episode):
+                    state.phases.latest.pages[located[0].family] = page
             case EpisodeEnded() as fact:
-                self._ended(state, fact)
+                self._end(state, fact)
             case EpisodeAbandoned() | EpisodeCancelled() as fact:
                 self._abandoned(state, fact)
             case EpisodeJudged() as fact:
-                self._judged(state, fact)
+                self._take_verdict(state, fact)
             case SamplesSwept() as fact:
                 self._drop(state, fact.episodes)
             case BatchPlanned() as fact:
@@ -164,11 +164,11 @@ class CurriculumProjection:
         member.requested = position
         state.places[fact.episode] = (fact.group, fact.member)
 
-    def _ended(self, state: CurriculumState, fact: EpisodeEnded) -> None:
-        place = self._running(state, fact.episode)
-        if place is None:
+    def _end(self, state: CurriculumState, fact: EpisodeEnded) -> None:
+        located = self._running(state, fact.episode)
+        if located is None:
             return
-        group, member = place
+        group, member = located
         state.ended[group.origin] += 1
         member.standing, member.oldest_version = "ended", fact.policy_versions[0]
         member.steps = fact.steps
@@ -179,10 +179,10 @@ class CurriculumProjection:
         self._settle(state, group)
 
     def _abandoned(self, state: CurriculumState, fact: EpisodeAbandoned | EpisodeCancelled) -> None:
-        place = self._running(state, fact.episode)
-        if place is None:
+        located = self._running(state, fact.episode)
+        if located is None:
             return
-        group, member = place
+        group, member = located
         # a request that waited in vain says nothing about its task: there may have been no actor at all
         retried = isinstance(fact, EpisodeAbandoned) and member.started < self._max_attempts
         if group.origin == ONLINE:
@@ -194,11 +194,11 @@ class CurriculumProjection:
             member.standing = "lost"
             self._settle(state, group)
 
-    def _judged(self, state: CurriculumState, fact: EpisodeJudged) -> None:
-        place = self._place(state, fact.episode)
-        if place is None or fact.judge.name != self._judge:
+    def _take_verdict(self, state: CurriculumState, fact: EpisodeJudged) -> None:
+        located = self._locate(state, fact.episode)
+        if located is None or fact.judge.name != self._judge:
             return
-        group, member = place
+        group, member = located
         if member.standing != "ended":
             return
         if fact.judgment.outcome == "undecided":
@@ -219,10 +219,10 @@ class CurriculumProjection:
 
     def _drop(self, state: CurriculumState, episodes: tuple[str, ...]) -> None:
         for episode in episodes:
-            place = self._place(state, episode)
-            if place is not None and place[1].standing in ("ended", "decided"):
-                self._lose(state, place[1])
-                self._settle(state, place[0])
+            located = self._locate(state, episode)
+            if located is not None and located[1].standing in ("ended", "decided"):
+                self._lose(state, located[1])
+                self._settle(state, located[0])
 
     def _planned(self, state: CurriculumState, fact: BatchPlanned) -> None:
         if fact.model != POLICY:
@@ -232,11 +232,11 @@ class CurriculumProjection:
         state.batch, state.applied = fact.batch, 0
         state.minibatches = len(fact.minibatches) // 4
         for planned in fact.episodes:
-            place = self._place(state, planned.episode)
-            if place is not None and place[1].standing in ("ended", "decided"):
-                place[1].standing = "trained"
+            located = self._locate(state, planned.episode)
+            if located is not None and located[1].standing in ("ended", "decided"):
+                located[1].standing = "trained"
                 if self._compares:
-                    place[0].batch = fact.batch
+                    located[0].batch = fact.batch
         self._drop(state, fact.consumed)
         for group in list(state.groups.values()):
             if group.batch != fact.batch:
@@ -324,13 +324,13 @@ class CurriculumProjection:
         state.discarded += 1
 
     @staticmethod
-    def _place(state: CurriculumState, episode: str) -> tuple[Group, Member] | None:
-        place = state.places.get(episode)
-        if place is None:
+    def _locate(state: CurriculumState, episode: str) -> tuple[Group, Member] | None:
+        indices = state.places.get(episode)
+        if indices is None:
             return None
-        group = state.groups[place[0]]
-        return group, group.members[place[1]]
+        group = state.groups[indices[0]]
+        return group, group.members[indices[1]]
 
     def _running(self, state: CurriculumState, episode: str) -> tuple[Group, Member] | None:
-        place = self._place(state, episode)
-        return place if place is not None and place[1].standing == "running" else None
+        located = self._locate(state, episode)
+        return located if located is not None and located[1].standing == "running" else None

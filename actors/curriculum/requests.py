@@ -44,9 +44,12 @@ def next_requests(
     owed = list(_owed(state, settings))
     if owed:
         return owed[:free]
-    wanted = settings.curriculum.demonstrations - state.opened[DEMONSTRATION]
-    if wanted > 0:
-        return [_demonstration(state, settings, demonstrable, offset) for offset in range(min(free, wanted))]
+    missing_demonstrations = settings.curriculum.demonstrations - state.opened[DEMONSTRATION]
+    if missing_demonstrations > 0:
+        return [
+            _demonstration(state, settings, demonstrable, offset)
+            for offset in range(min(free, missing_demonstrations))
+        ]
     if not traits_of(settings.learner.algorithm).plays_episodes:
         return []  # only demonstrations are learned from
     if state.updates < settings.learner.cloning_updates:
@@ -54,8 +57,8 @@ def next_requests(
     if not _group_admitted(state, settings) or reached(state, until_episodes):
         return []
     seed, share = settings.run.seed, settings.curriculum.revisit_share
-    drawn, revisits = drawn_from(state, pool=pool, revisit_share=share, run_seed=seed)
-    task = choose_task(state, pool=drawn, sampling=settings.curriculum.sampling, run_seed=seed)
+    task_pool, revisits = drawn_from(state, pool=pool, revisit_share=share, run_seed=seed)
+    task = choose_task(state, pool=task_pool, sampling=settings.curriculum.sampling, run_seed=seed)
     group = derive_id("group", seed, ONLINE, state.opened[ONLINE])
     members = [Member() for _ in range(settings.curriculum.members)]
     opened = Group(id=group, task=task, origin=ONLINE, members=members, revisits=revisits)
@@ -125,10 +128,10 @@ def _branch_point(group: Group, member: int, settings: Settings) -> BranchPoint 
     if not _continues(member, group, settings) or episode is None:
         return None
     steps = sorted(range(1, source.steps), key=lambda step: derive_seed(seed, "branch", episode, step))
-    place = (member - settings.curriculum.group_size) // settings.curriculum.branches
+    index = (member - settings.curriculum.group_size) // settings.curriculum.branches
     return (
-        BranchPoint(episode=episode, step=steps[place], after=source.requested)
-        if place < len(steps)
+        BranchPoint(episode=episode, step=steps[index], after=source.requested)
+        if index < len(steps)
         else None
     )
 

@@ -38,7 +38,7 @@ from hindcast.actors.curriculum.requests import finished, next_requests
 from hindcast.actors.curriculum.snapshots import SnapshotKeeper
 from hindcast.actors.curriculum.state import CurriculumState
 from hindcast.actors.curriculum.task_generator import TaskGenerator
-from hindcast.actors.curriculum.task_pools import MakeMeans, TaskPools, means_by, require_demonstrations
+from hindcast.actors.curriculum.task_pools import MakePools, TaskPools, pools_maker, require_demonstrations
 from hindcast.actors.environments.base import TaskSource
 from hindcast.actors.environments.plugin import DEMONSTRATORS
 from hindcast.actors.log_follower import follow
@@ -108,10 +108,12 @@ async def run_curriculum(
             demonstrator can give.
         BrokerUnreachable: appended events do not come back within `log.append_timeout_s`.
     """
-    make_means = means_by(sources, demonstrators, blobs, valuer=valuer, inventor=inventor, checker=checker)
-    means = await asyncio.to_thread(make_means, settings)
+    make_pools = pools_maker(sources, demonstrators, blobs, valuer=valuer, inventor=inventor, checker=checker)
+    task_pools = await asyncio.to_thread(make_pools, settings)
     keeper = SnapshotKeeper(log, publisher, blobs, settings)
-    curriculum = _Curriculum(log, publisher, settings, means, make_means, until_episodes, room_check, keeper)
+    curriculum = _Curriculum(
+        log, publisher, settings, task_pools, make_pools, until_episodes, room_check, keeper
+    )
     await curriculum.restore()
     async with asyncio.TaskGroup() as tasks, curriculum.next_facts:
         following = tasks.create_task(curriculum.follow())
@@ -134,8 +136,8 @@ class _Curriculum:
         log: EventLog,
         publisher: Publisher,
         settings: Settings,
-        means: TaskPools,
-        make_means: MakeMeans,
+        task_pools: TaskPools,
+        make_pools: MakePools,
         until_episodes: int | None,
         room_check: RoomCheck | None,
         keeper: SnapshotKeeper,
@@ -143,10 +145,10 @@ class _Curriculum:
         self._log = log
         self._publisher = publisher
         self._settings = settings
-        self._means = means
-        self._means_of = settings
-        """The settings that the means were made under."""
-        self._make_means = make_means
+        self._task_pools = task_pools
+        self._pools_settings = settings
+        """The settings that the task pools were made under."""
+        self._make_pools = make_pools
         self._lease_timer = LeaseTimer()
         self._until_episodes = until_episodes
         self._projection = CurriculumProjection.under(settings)
@@ -166,8 +168,8 @@ class _Curriculum:
 
     async def follow(self) -> None:
         """Fold the log, forever."""
-        begun = self._state.position
-        async with aclosing(follow(self._log, after=begun, families=FAMILIES)) as batches:
+        start_position = self._state.position
+        async with aclosing(follow(self._log, after=start_position, families=FAMILIES)) as batches:
             async for followed in batches:
                 for recorded in followed.recorded:
                     self._state = self._projection.apply(self._state, recorded)
@@ -189,7 +191,7 @@ class _Curriculum:
         await self._caught_up((await self._log.identity()).last)
         self._require_demonstrations()
         while not self._stopped and not self._is_finished():
-            seen = self._changes
+            changes_seen = self._changes
             await self._mind_room()
             await self._mind_settings()
             await self._keeper.save_if_due(self._state)
@@ -207,7 +209,7 @@ class _Curriculum:
                 or await self._evolve()
                 or await self._request()
             ):
-                await self._change(seen, within_s=TICK_S)
+                await self._change(changes_seen, within_s=TICK_S)
         await self._publisher.commit()
 
     def _is_finished(self) -> bool:
@@ -217,36 +219,36 @@ class _Curriculum:
     def _require_demonstrations(self) -> None:
         """Require a demonstrator for the demonstrations that the settings still want. Raises SettingsError."""
         require_demonstrations(
-            self._means.pool,
-            self._means.demonstrable,
+            self._task_pools.pool,
+            self._task_pools.demonstrable,
             settings=self._settings,
-            begun=self._state.opened[DEMONSTRATION],
+            recorded=self._state.opened[DEMONSTRATION],
             run=self._log.run,
         )
 
     async def _mind_room(self) -> None:
         """Pause the run before there is no room for the pause event itself; resume it when there is room."""
-        now = asyncio.get_running_loop().time()
-        if self._room_check is None or now - self._room_checked_at < ROOM_CHECK_S:
+        now_s = asyncio.get_running_loop().time()
+        if self._room_check is None or now_s - self._room_checked_at < ROOM_CHECK_S:
             return
-        self._room_checked_at = now
+        self._room_checked_at = now_s
         paused = AUTHOR in self._state.leases.pauses.reasons
         reason = await self._room_check(paused)
         if bool(reason) == paused:
             return
-        command, why = (PAUSE, reason) if reason else (RESUME, "there is room again")
-        fact = ControlRequested(command=command, arguments={}, author=AUTHOR, reason=why)
+        command, message = (PAUSE, reason) if reason else (RESUME, "there is room again")
+        fact = ControlRequested(command=command, arguments={}, author=AUTHOR, reason=message)
         await self._publisher.publish(fact, entity=self._log.run)
         await self._caught_up(await self._publisher.commit())
-        logger.warning(command, reason=why)
+        logger.warning(command, reason=message)
 
     async def _mind_settings(self) -> None:
         """Draw from the changed settings' tasks. Running episodes end under the settings they began with."""
-        if self._means_of != self._settings:
+        if self._pools_settings != self._settings:
             settings = self._settings
-            self._means = await asyncio.to_thread(self._make_means, settings)
-            self._means_of, self._pool_admitted = settings, False
-            logger.info("settings changed", families=len(self._means.pool))
+            self._task_pools = await asyncio.to_thread(self._make_pools, settings)
+            self._pools_settings, self._pool_admitted = settings, False
+            logger.info("settings changed", families=len(self._task_pools.pool))
 
     async def _admit_pool(self) -> bool:
         """Propose and admit the missing tasks of the pool. The first event fences off other curricula.
@@ -255,13 +257,13 @@ class _Curriculum:
         """
         state = self._state
         phase = state.phase or 0
-        tasks = [item for family in self._means.pool.values() for item in family.items()]
-        new = [(key, task) for key, task in tasks if key not in state.proposed]
+        tasks = [item for family in self._task_pools.pool.values() for item in family.items()]
+        unproposed = [(key, task) for key, task in tasks if key not in state.proposed]
         waiting = [key for key, _ in tasks if key not in state.admitted and key not in state.rejected]
         facts: list[tuple[Fact, str]] = []
         if state.phase is None:
             facts.append((PhaseStarted(phase=phase, reference_version=state.version), f"phase_{phase}"))
-        facts += [(TaskProposed(task=task, source="seeded"), key) for key, task in new]
+        facts += [(TaskProposed(task=task, source="seeded"), key) for key, task in unproposed]
         facts += [(TaskAdmitted(task_id=key, phase=phase), key) for key in waiting]
         if not facts:
             self._pool_admitted = True
@@ -270,7 +272,7 @@ class _Curriculum:
         if await self._decide(first, entity=entity, last=state.last_curriculum) is not None:
             for fact, entity in facts[1:]:
                 await self._publisher.publish(fact, entity=entity)
-            logger.info("pool admitted", tasks=len(waiting), families=len(self._means.pool))
+            logger.info("pool admitted", tasks=len(waiting), families=len(self._task_pools.pool))
         await self._caught_up(await self._publisher.commit())
         return True
 
@@ -279,10 +281,10 @@ class _Curriculum:
         state = self._state
         if state.draining or state.leases.pauses:
             return False
-        come = await self.next_facts.come(self._means.evolver, state, within_s=TICK_S)
-        if come is None:
+        decision = await self.next_facts.poll(self._task_pools.evolver, state, within_s=TICK_S)
+        if decision is None:
             return True
-        facts, last = come
+        facts, last = decision
         for fact, entity in facts:
             position = await self._decide(fact, entity=entity, last=last)
             if position is None:
@@ -294,27 +296,27 @@ class _Curriculum:
     async def _request(self) -> bool:
         """Append the requests that the state calls for; False when nothing may be requested now."""
         state = self._state
-        pool = admitted_pool(self._means.pool, state.admitted)
+        pool = admitted_pool(self._task_pools.pool, state.admitted)
         return await self._append_requests(
             next_requests(
                 state,
                 settings=self._settings,
                 pool=pool,
-                demonstrable=admitted_pool(self._means.demonstrable, state.admitted),
+                demonstrable=admitted_pool(self._task_pools.demonstrable, state.admitted),
                 until_episodes=self._until_episodes,
             )
         )
 
     async def _evaluate(self) -> bool:
         """Start or finish an evaluation, or append its requests; False when there is nothing to append now."""
-        state, settings, means = self._state, self._settings, self._means
+        state, settings, task_pools = self._state, self._settings, self._task_pools
         requests: list[EpisodeRequested] = []
         fact = finish_evaluation(state, settings=settings) or start_evaluation(
-            state, settings=settings, tasks=means.held_out
+            state, settings=settings, tasks=task_pools.held_out
         )
         if fact is None:
             try:
-                requests = request_evaluation(state, settings=settings, sources=means.sources)
+                requests = request_evaluation(state, settings=settings, sources=task_pools.sources)
             except SettingsError as error:
                 fact = finish_evaluation(state, settings=settings, broken=str(error))
         if fact is None:
@@ -346,9 +348,9 @@ class _Curriculum:
             )
         except ExpectationFailed:
             logger.info("decision refused: its family has a newer event", entity=entity, known=last)
-            known = self._state.position
+            position_before = self._state.position
             await self._caught_up((await self._log.identity()).last)
-            if self._state.position == known:
+            if self._state.position == position_before:
                 await self._change(self._changes, within_s=TICK_S)
             return None
 
@@ -398,7 +400,7 @@ class _Curriculum:
                 )
             except ExpectationFailed:
                 continue
-        if delays_drain(state, settings=settings, tasks=self._means.held_out):
+        if delays_drain(state, settings=settings, tasks=self._task_pools.held_out):
             if waiting:
                 await self._publisher.commit()
                 await self._caught_up((await self._log.identity()).last)
@@ -410,10 +412,10 @@ class _Curriculum:
 
     async def _cancel(self) -> bool:
         """Cancel episodes on request. An actor that plays one finds, at its end, that it has an end already."""
-        unwanted = self._state.leases.unwanted()
-        for lease, why in unwanted:
+        requests = self._state.leases.cancel_requests()
+        for lease, reason in requests:
             fact = EpisodeCancelled(
-                episode=lease.episode, task_id=lease.task_id, reason="cancelled", detail=why
+                episode=lease.episode, task_id=lease.task_id, reason="cancelled", detail=reason
             )
             try:
                 await self._publisher.decide(
@@ -423,10 +425,10 @@ class _Curriculum:
                 continue
             applied = ControlApplied(command="cancel", role="curriculum")
             await self._publisher.publish(applied, entity=lease.episode)
-        if unwanted:
+        if requests:
             await self._publisher.commit()
             await self._caught_up((await self._log.identity()).last)
-        return bool(unwanted)
+        return bool(requests)
 
     async def _caught_up(self, position: int) -> None:
         """Wait until the state includes the log up to `position`, or for `stop`."""
@@ -439,12 +441,12 @@ class _Curriculum:
                     "events but delivers none. Run: hindcast doctor"
                 )
 
-    async def _change(self, seen: int, *, within_s: float) -> bool:
-        """Wait for the state to change after `seen` changes, or for `stop`; False after `within_s`."""
+    async def _change(self, changes_seen: int, *, within_s: float) -> bool:
+        """Wait for the state to change after `changes_seen` changes, or for `stop`; False after `within_s`."""
         async with self._changed:
             try:
                 async with asyncio.timeout(within_s):
-                    await self._changed.wait_for(lambda: self._changes != seen or self._stopped)
+                    await self._changed.wait_for(lambda: self._changes != changes_seen or self._stopped)
             except TimeoutError:
                 return False
         return True

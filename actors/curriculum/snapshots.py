@@ -90,13 +90,13 @@ class SnapshotKeeper:
             return
         content = self._kind.encode(state)  # before any await: the fold continues meanwhile
         self._saved_at = position
-        (stored,) = await self._log.read(after=position - 1, limit=1)
+        (last_event,) = await self._log.read(after=position - 1, limit=1)
         try:
             blob = await asyncio.to_thread(self._blobs.put, content)
         except DiskFull as error:
             logger.warning("no snapshot: the next start folds more", reason=str(error))
             return
-        digest = sha256(stored.data).digest()
+        digest = sha256(last_event.data).digest()
         await append_snapshot(
             self._log, self._publisher, self._kind, blob, position=position, position_digest=digest
         )

@@ -33,7 +33,7 @@ Standing = Literal["owed", "running", "ended", "decided", "trained", "lost"]
 
 
 class Member(msgspec.Struct):
-    """One place in a group."""
+    """A member of a group: one episode of its task, requested again where an attempt was lost."""
 
     standing: Standing = "owed"
     attempt: int = 0

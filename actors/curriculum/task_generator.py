@@ -64,12 +64,12 @@ class TaskGenerator:
         *,
         count: int,
         environments: Sequence[str],
-        known: Sequence[str],
+        earlier_instructions: Sequence[str],
         page_of: Callable[[Task], Page | None],
     ) -> list[TaskProposed]:
         """Return up to `count` new tasks that vary failed ones of `environments`; none where no answer comes.
 
-        `known`: instructions that were invented for the phase before. `page_of`: the first page of a task, where one is recorded.
+        `earlier_instructions`: those that were invented for the phase before. `page_of`: the first page of a task, where one is recorded.
         """
         failed = [task for task in basis.failed if task.environment in environments]
         if not failed:
@@ -78,30 +78,30 @@ class TaskGenerator:
         failed.sort(key=lambda task: derive_seed(self._run_seed, *names, task.id))
         failed = [task for task in failed if task.environment == failed[0].environment][:SHOWN]
         page = await asyncio.to_thread(page_of, failed[0])
-        most = self._endpoint.settings.prompt_characters
-        listed = [f"{number}. {task.instruction}" for number, task in enumerate(failed, 1)]
-        said = await self._endpoint.ask(
+        max_characters = self._endpoint.settings.prompt_characters
+        failed_lines = [f"{number}. {task.instruction}" for number, task in enumerate(failed, 1)]
+        answer = await self._endpoint.ask(
             PROMPT.filled(
                 {
                     "count": str(count),
-                    "failed": "\n".join(listed),
-                    "known": "\n".join(known[-SHOWN:]) or "none but the failed ones",
-                    "page": "not seen" if page is None else page_text(page, most=most),
+                    "failed": "\n".join(failed_lines),
+                    "known": "\n".join(earlier_instructions[-SHOWN:]) or "none but the failed ones",
+                    "page": "not seen" if page is None else page_text(page, max_characters=max_characters),
                 }
             ),
             lambda text: new_tasks(text, failed),
             schema=SCHEMA,
             seed=derive_seed(self._run_seed, *names) % SEEDS,
         )
-        if not isinstance(said, Answered):
-            logger.warning("no tasks were invented", phase=basis.phase, trouble=said.trouble)
+        if not isinstance(answer, Answered):
+            logger.warning("no tasks were invented", phase=basis.phase, trouble=answer.trouble)
             return []
-        asked, found = set(basis.asked), list[TaskProposed]()
-        for task, parent in said.value:
-            if wording(task) in asked or len(found) == count:
+        proposed_wordings, proposed = set(basis.proposed_digests), list[TaskProposed]()
+        for task, parent in answer.value:
+            if wording(task) in proposed_wordings or len(proposed) == count:
                 continue
-            asked.add(wording(task))
-            found.append(
+            proposed_wordings.add(wording(task))
+            proposed.append(
                 TaskProposed(
                     task=task,
                     source="generated",
@@ -110,10 +110,10 @@ class TaskGenerator:
                     generator=self.name,
                     change=IN_WORDS,
                     prompt=PROMPT.digest,
-                    consulted=None if found else said.consulted,
+                    consulted=None if proposed else answer.consulted,
                 )
             )
-        return found
+        return proposed
 
 
 def new_tasks(text: str, failed: Sequence[Task]) -> list[tuple[Task, Task]]:
@@ -122,14 +122,14 @@ def new_tasks(text: str, failed: Sequence[Task]) -> list[tuple[Task, Task]]:
     Raises:
         ValueError, msgspec.DecodeError: a task is invalid; the message explains it to the model.
     """
-    found = []
-    for new in decode_json(json_in(text), _Said).tasks:
-        instruction = " ".join(new.instruction.split())
+    tasks = []
+    for entry in decode_json(json_in(text), _Said).tasks:
+        instruction = " ".join(entry.instruction.split())
         if not instruction:
             raise ValueError("a task has no instruction")
-        if not 1 <= new.varies <= len(failed):
-            raise ValueError(f"{instruction!r} varies task {new.varies}, and there are 1 to {len(failed)}")
-        parent = failed[new.varies - 1]
+        if not 1 <= entry.varies <= len(failed):
+            raise ValueError(f"{instruction!r} varies task {entry.varies}, and there are 1 to {len(failed)}")
+        parent = failed[entry.varies - 1]
         goal = {"words": instruction}
-        found.append((msgspec.structs.replace(parent, instruction=instruction, goal=goal), parent))
-    return found
+        tasks.append((msgspec.structs.replace(parent, instruction=instruction, goal=goal), parent))
+    return tasks

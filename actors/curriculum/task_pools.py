@@ -53,7 +53,7 @@ def _test_families(environment: Environment) -> Callable[[TaskSource], Sequence[
 
 _TEST_FAMILIES = PluginTable(ENVIRONMENTS, _test_families)
 """Families of an environment that are only for evaluation, where it has some."""
-MakeMeans = Callable[[Settings], TaskPools]
+MakePools = Callable[[Settings], TaskPools]
 
 
 def pools(
@@ -67,14 +67,16 @@ def pools(
 
     """
     pool = configured_pool(sources, settings.curriculum)
-    wanted = settings.curriculum.demonstrations
-    shown = demonstrable_pool(pool, demonstrators)
+    demonstrations = settings.curriculum.demonstrations
+    demonstrable = demonstrable_pool(pool, demonstrators)
     if traits_of(settings.learner.algorithm).compares == "pairs":
         # a failure is compared with a demonstration of the same task: nothing else is attempted
-        if wanted and not shown:
-            raise SettingsError(_nobody_shows(pool, wanted))
-        pool = shown = demonstrated_pool(shown, wanted=wanted, run_seed=settings.run.seed)
-    return pool, shown
+        if demonstrations and not demonstrable:
+            raise SettingsError(_nobody_shows(pool, demonstrations))
+        pool = demonstrable = demonstrated_pool(
+            demonstrable, count=demonstrations, run_seed=settings.run.seed
+        )
+    return pool, demonstrable
 
 
 def held_out(sources: Mapping[str, TaskSource], settings: Settings, pool: Pool) -> tuple[Task, ...]:
@@ -87,34 +89,38 @@ def held_out(sources: Mapping[str, TaskSource], settings: Settings, pool: Pool) 
     families: dict[str, None] = {}
     for family in pool:
         name = family.partition("/")[0]
-        own = _TEST_FAMILIES[name](sources[name]) if name in _TEST_FAMILIES else ()
-        families |= dict.fromkeys(f"{name}/{one}" for one in own) if own else {family: None}
-    found = held_out_tasks(sources, settings.evaluation, families=tuple(families), pool=pool)
-    if not found:
+        test_families = _TEST_FAMILIES[name](sources[name]) if name in _TEST_FAMILIES else ()
+        families |= (
+            dict.fromkeys(f"{name}/{test_family}" for test_family in test_families)
+            if test_families
+            else {family: None}
+        )
+    tasks = held_out_tasks(sources, settings.evaluation, families=tuple(families), pool=pool)
+    if not tasks:
         logger.warning(
             "nothing is evaluated: every task of the evaluation's families is trained on",
             families=[*families],
         )
-    return found
+    return tasks
 
 
 def require_demonstrations(
-    pool: Pool, demonstrable: Pool, *, settings: Settings, begun: int, run: str
+    pool: Pool, demonstrable: Pool, *, settings: Settings, recorded: int, run: str
 ) -> None:
-    """Assert that somebody shows what is still to be shown: of the settings' number, `begun` demonstrations are.
+    """Assert that a demonstrator exists while demonstrations are missing: `recorded` of the settings' number exist.
 
     Raises SettingsError. What was shown already needs nobody who could show it again.
     """
-    wanted = settings.curriculum.demonstrations
-    if wanted <= begun or demonstrable:
+    required = settings.curriculum.demonstrations
+    if required <= recorded or demonstrable:
         return
     names = {family.partition("/")[0] for family in pool}
     if any(_RECORDED[name] for name in names if name in _RECORDED):
         raise SettingsError(
-            f"curriculum.demonstrations = {wanted}, and people have recorded {begun} in this run, whose families have no "
-            f"scripted demonstrator. Record {wanted - begun} more: hindcast record --task NAME {run}"
+            f"curriculum.demonstrations = {required}, and people have recorded {recorded} in this run, whose families have no "
+            f"scripted demonstrator. Record {required - recorded} more: hindcast record --task NAME {run}"
         )
-    raise SettingsError(_nobody_shows(pool, wanted - begun))
+    raise SettingsError(_nobody_shows(pool, required - recorded))
 
 
 def _nobody_shows(pool: Pool, missing: int) -> str:
@@ -124,7 +130,7 @@ def _nobody_shows(pool: Pool, missing: int) -> str:
     )
 
 
-def means_by(
+def pools_maker(
     sources: Mapping[str, TaskSource],
     demonstrators: Collection[tuple[str, str]],
     blobs: BlobStore,
@@ -132,11 +138,11 @@ def means_by(
     valuer: Valuer | None,
     inventor: TaskGenerator | None,
     checker: FeasibilityChecker | None,
-) -> MakeMeans:
-    """Makes the means for any settings, as `pools` raises."""
+) -> MakePools:
+    """Return a function that makes the task pools for any settings; it raises as `pools` does."""
 
     def make(settings: Settings) -> TaskPools:
-        pool, shown = pools(sources, demonstrators, settings)
+        pool, demonstrable = pools(sources, demonstrators, settings)
         evolver = Evolver(
             sources=sources,
             pool=pool,
@@ -148,7 +154,7 @@ def means_by(
         )
         return TaskPools(
             pool=pool,
-            demonstrable=shown,
+            demonstrable=demonstrable,
             held_out=held_out(sources, settings, pool),
             sources=sources,
             evolver=evolver,

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence, Set
 from random import Random
 from typing import NamedTuple
 
-from hindcast.actors.curriculum.phases import meaning, wording
+from hindcast.actors.curriculum.phases import goal_digest, wording
 from hindcast.actors.curriculum.pool import family_of
 from hindcast.actors.curriculum.state import CurriculumState
 from hindcast.actors.environments.base import GoalSpace
@@ -30,16 +30,16 @@ TOO_HARD, TOO_EASY, UNREACHABLE, UNCHECKED = "too hard", "too easy", "unreachabl
 """Reasons of `task.rejected`; the last two are followed by a detail."""
 
 
-def wanted(state: CurriculumState, settings: EvolutionSettings) -> int:
+def candidate_count(state: CurriculumState, settings: EvolutionSettings) -> int:
     """How many candidates to propose now; 0 while proposed ones are undecided."""
     phases = state.phases
     if not settings.generator or not state.phase or undecided(state):
         return 0
-    missing = settings.tasks_per_phase - sum(
+    missing_tasks = settings.tasks_per_phase - sum(
         phases.phase_of.get(name) == state.phase for name in phases.candidates
     )
-    left = CANDIDATES_PER_TASK * settings.tasks_per_phase - len(phases.candidates)
-    return max(0, min(missing, left, CHUNK))
+    candidates_left = CANDIDATES_PER_TASK * settings.tasks_per_phase - len(phases.candidates)
+    return max(0, min(missing_tasks, candidates_left, CHUNK))
 
 
 def undecided(state: CurriculumState) -> list[Task]:
@@ -59,7 +59,7 @@ class VariationBasis(NamedTuple):
     """Number of the next candidate."""
     failed: tuple[Task, ...]
     """Failed tasks of the phase before."""
-    asked: frozenset[str]
+    proposed_digests: frozenset[str]
     """Wordings and meanings of all tasks ever proposed."""
 
 
@@ -85,23 +85,23 @@ def embedded_candidates(
     phase = basis.phase
     seeds = [task for task in basis.failed if task.environment in spaces]
     seeds.sort(key=lambda task: derive_seed(run_seed, "evolution", phase, task.id))
-    known = set(basis.asked)
-    found: list[TaskProposed] = []
+    known_digests = set(basis.proposed_digests)
+    candidates: list[TaskProposed] = []
     for number in range(basis.first, basis.first + count):
         proposed = _candidate(
-            number, seeds, known, phase, spaces=spaces, families=families, run_seed=run_seed
+            number, seeds, known_digests, phase, spaces=spaces, families=families, run_seed=run_seed
         )
         if proposed is None:
             break
-        known |= {wording(proposed.task), meaning(proposed.task)}
-        found.append(proposed)
-    return found
+        known_digests |= {wording(proposed.task), goal_digest(proposed.task)}
+        candidates.append(proposed)
+    return candidates
 
 
 def _candidate(
     number: int,
     seeds: Sequence[Task],
-    known: Set[str],
+    known_digests: Set[str],
     phase: int,
     *,
     spaces: Mapping[str, GoalSpace],
@@ -114,7 +114,9 @@ def _candidate(
         variant = spaces[parent.environment].vary(
             parent, families=families[parent.environment], random=random
         )
-        if variant is not None and known.isdisjoint((wording(variant.task), meaning(variant.task))):
+        if variant is not None and known_digests.isdisjoint(
+            (wording(variant.task), goal_digest(variant.task))
+        ):
             return TaskProposed(
                 task=variant.task,
                 source="generated",
@@ -146,9 +148,9 @@ def verdict_on(
 
     `checked`: a model's answer about feasibility, where one is to be asked.
     """
-    why = outside(value, settings) or _infeasible(task, checked, settings, spaces)
-    if why:
-        return TaskRejected(task_id=task.id, reason=why, value=value)
+    reason = outside(value, settings) or _infeasible(task, checked, settings, spaces)
+    if reason:
+        return TaskRejected(task_id=task.id, reason=reason, value=value)
     return TaskAdmitted(task_id=task.id, phase=phase, value=value)
 
 
@@ -166,5 +168,5 @@ def _infeasible(
     if settings.feasibility == "none":
         return ""
     space = spaces.get(task.environment)
-    why = f"{task.environment} cannot say whether" if space is None else space.why_unreachable(task)
-    return f"{UNREACHABLE}: {why}" if why else ""
+    reason = f"{task.environment} cannot say whether" if space is None else space.why_unreachable(task)
+    return f"{UNREACHABLE}: {reason}" if reason else ""

@@ -30,7 +30,7 @@ class AnswerCache:
         if self._folder is None:
             return None
         try:
-            return decode_json(self._place(self._folder, digest).read_bytes(), Completion)
+            return decode_json(self._path(self._folder, digest).read_bytes(), Completion)
         except (msgspec.DecodeError, UnicodeDecodeError):
             self.forget(digest)
         except OSError:
@@ -41,10 +41,10 @@ class AnswerCache:
         """Store an answer. True if it was new: of two processes that waited for one answer, only the first paid for it."""
         if self._folder is None:
             return True
-        place = self._place(self._folder, digest)
+        path = self._path(self._folder, digest)
         try:
-            place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            return Disk().create(place, msgspec.json.encode(completion), suffix=secrets.token_hex(4))
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            return Disk().create(path, msgspec.json.encode(completion), suffix=secrets.token_hex(4))
         except OSError as error:  # the answer is worth more than its cache entry
             logger.warning("an answer is not remembered", reason=str(error))
             return True
@@ -54,10 +54,10 @@ class AnswerCache:
         if self._folder is None:
             return
         try:
-            self._place(self._folder, digest).unlink(missing_ok=True)
+            self._path(self._folder, digest).unlink(missing_ok=True)
         except OSError as error:
             logger.warning("an answer that is of no use stays remembered", reason=str(error))
 
     @staticmethod
-    def _place(folder: Path, digest: str) -> Path:
+    def _path(folder: Path, digest: str) -> Path:
         return folder / digest[:2] / f"{digest}.json"

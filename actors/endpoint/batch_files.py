@@ -53,95 +53,102 @@ class BatchFiles:
         self._base_url = base_url
         self._memory = memory
 
-    def new(self, questions: list[str]) -> StoredBatch:
+    def create(self, questions: list[str]) -> StoredBatch:
         """A batch of the questions, not stored yet."""
         return StoredBatch(key=secrets.token_hex(16), base_url=self._base_url, questions=questions)
 
-    def left(self) -> list[StoredBatch]:
+    def pending(self) -> list[StoredBatch]:
         """The stored batches of this server, without questions cached by now. Raises OSError."""
         if not self._folder.is_dir():
             return []
         with self._alone():
-            return self._left()
+            return self._pending()
 
-    def _left(self) -> list[StoredBatch]:
-        found = []
-        for place in sorted(self._folder.glob("*.json")):
-            kept = self.read(place.stem)
-            if kept is None or kept.base_url != self._base_url:
+    def _pending(self) -> list[StoredBatch]:
+        pending = []
+        for path in sorted(self._folder.glob("*.json")):
+            batch = self.load(path.stem)
+            if batch is None or batch.base_url != self._base_url:
                 continue
-            kept.questions = [name for name in kept.questions if self._memory.find(name) is None]
-            if kept.questions:
-                found.append(kept)
+            batch.questions = [name for name in batch.questions if self._memory.find(name) is None]
+            if batch.questions:
+                pending.append(batch)
             else:
-                place.unlink(missing_ok=True)
-        return found
+                path.unlink(missing_ok=True)
+        return pending
 
-    def claim(self, kept: StoredBatch, *, own: Collection[str]) -> ClaimResult:
-        """Store a batch of those of its questions that no other process sends. `own`: keys of batches whose content this process
+    def claim(self, batch: StoredBatch, *, own_keys: Collection[str]) -> ClaimResult:
+        """Store a batch of those of its questions that no other process sends. `own_keys`: keys of batches whose content this process
         already knows. Raises OSError.
         """
         with self._alone():
-            others = {
-                name: other for other in self._left() if other.key not in own for name in other.questions
+            by_others = {
+                name: other_batch
+                for other_batch in self._pending()
+                if other_batch.key not in own_keys
+                for name in other_batch.questions
             }
-            asked = set(kept.questions)
-            remembered = {name: said for name in asked - others.keys() if (said := self._memory.find(name))}
-            mine = msgspec.structs.replace(kept, questions=sorted(asked - others.keys() - remembered.keys()))
-            if mine.questions:
-                self._replace(mine)
-            kept.questions = mine.questions
-        return ClaimResult({name: others[name] for name in asked & others.keys()}, remembered)
+            questions = set(batch.questions)
+            remembered = {
+                name: answer for name in questions - by_others.keys() if (answer := self._memory.find(name))
+            }
+            claimed = msgspec.structs.replace(
+                batch, questions=sorted(questions - by_others.keys() - remembered.keys())
+            )
+            if claimed.questions:
+                self._replace(claimed)
+            batch.questions = claimed.questions
+        return ClaimResult({name: by_others[name] for name in questions & by_others.keys()}, remembered)
 
-    def read(self, key: str) -> StoredBatch | None:
+    def load(self, key: str) -> StoredBatch | None:
         """The batch as stored now; None: it was dropped, or its file was damaged, and its questions are asked again."""
         try:
-            return decode_json(self._place(key).read_bytes(), StoredBatch)
+            return decode_json(self._path(key).read_bytes(), StoredBatch)
         except (OSError, msgspec.DecodeError, UnicodeDecodeError):
             return None
 
-    def write(self, kept: StoredBatch) -> None:
+    def write(self, batch: StoredBatch) -> None:
         """Store the batch, unless it was dropped meanwhile. Raises OSError."""
         with self._alone():
-            if self._place(kept.key).exists():
-                self._replace(kept)
+            if self._path(batch.key).exists():
+                self._replace(batch)
 
     def settle(self, key: str, questions: Collection[str], *, last: bool) -> set[str]:
         """Remove questions from a batch's file, and the file with the `last`. Returns those that were in it; another process
         settled the others. Raises OSError.
         """
         with self._alone():
-            standing = self.read(key)
+            standing = self.load(key)
             if standing is None:
-                whole = self._place(key).exists()  # damaged: those who know its questions count them
-                self._place(key).unlink(missing_ok=True)
-                return set(questions) if whole else set()
-            found = set(questions).intersection(standing.questions)
-            left = [name for name in standing.questions if name not in found]
-            if last or not left:
-                self._place(key).unlink(missing_ok=True)
-            elif found:
-                self._replace(msgspec.structs.replace(standing, questions=left))
-            return found
+                exists = self._path(key).exists()  # damaged: those who know its questions count them
+                self._path(key).unlink(missing_ok=True)
+                return set(questions) if exists else set()
+            removed = set(questions).intersection(standing.questions)
+            remaining = [name for name in standing.questions if name not in removed]
+            if last or not remaining:
+                self._path(key).unlink(missing_ok=True)
+            elif removed:
+                self._replace(msgspec.structs.replace(standing, questions=remaining))
+            return removed
 
     def drop(self, key: str) -> None:
         """Remove a batch's file. Raises OSError."""
         with self._alone():
-            self._place(key).unlink(missing_ok=True)
+            self._path(key).unlink(missing_ok=True)
 
     @contextmanager
-    def held(self, key: str) -> Iterator[bool]:
+    def locked(self, key: str) -> Iterator[bool]:
         """Lock a batch for beginning or checking it until the end of the block; False if another process has it. Raises OSError."""
         self._folder.mkdir(parents=True, exist_ok=True, mode=PRIVATE_FOLDER)
-        place = self._folder / f"{key}.lock"
-        lock = os.open(place, os.O_RDWR | os.O_CREAT, PRIVATE_FILE)
+        lock_path = self._folder / f"{key}.lock"
+        lock = os.open(lock_path, os.O_RDWR | os.O_CREAT, PRIVATE_FILE)
         try:
-            ours = _taken(lock) and _is_at(lock, place)
+            is_locked = _try_lock(lock) and _is_at(lock, lock_path)
             try:
-                yield ours
+                yield is_locked
             finally:
-                if ours:
-                    place.unlink(missing_ok=True)
+                if is_locked:
+                    lock_path.unlink(missing_ok=True)
         finally:
             os.close(lock)
 
@@ -157,14 +164,14 @@ class BatchFiles:
         finally:
             os.close(folder)
 
-    def _replace(self, kept: StoredBatch) -> None:
-        Disk().replace(self._place(kept.key), msgspec.json.encode(kept))
+    def _replace(self, batch: StoredBatch) -> None:
+        Disk().replace(self._path(batch.key), msgspec.json.encode(batch))
 
-    def _place(self, key: str) -> Path:
+    def _path(self, key: str) -> Path:
         return self._folder / f"{key}.json"
 
 
-def _taken(lock: int) -> bool:
+def _try_lock(lock: int) -> bool:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -174,9 +181,9 @@ def _taken(lock: int) -> bool:
     return True
 
 
-def _is_at(lock: int, place: Path) -> bool:
+def _is_at(lock: int, path: Path) -> bool:
     """Whether a lock file is still the one of its name: its last holder removes it."""
     try:
-        return os.path.samestat(os.fstat(lock), place.stat())
+        return os.path.samestat(os.fstat(lock), path.stat())
     except FileNotFoundError:
         return False

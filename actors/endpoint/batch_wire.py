@@ -92,19 +92,19 @@ def read_lines(content: bytes) -> dict[str, BatchLine]:
     Raises:
         MalformedCompletion: there is content, and no line of it names a question.
     """
-    found, unreadable = {}, ""
+    answers, unreadable = {}, ""
     for line in filter(bytes.strip, content.splitlines()):
         try:
-            read = decode_json(line, BatchLine)
+            answer = decode_json(line, BatchLine)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
             unreadable = str(error)
             if (name := _question_of(line)) is None:
                 continue
-            read = BatchLine(custom_id=name, error=LineError(code="unreadable", message=unreadable))
-        found[read.custom_id] = read
-    if unreadable and not found:
+            answer = BatchLine(custom_id=name, error=LineError(code="unreadable", message=unreadable))
+        answers[answer.custom_id] = answer
+    if unreadable and not answers:
         raise MalformedCompletion(f"a batch's file holds no line that is an answer: {unreadable}")
-    return found
+    return answers
 
 
 def _question_of(line: bytes) -> str | None:

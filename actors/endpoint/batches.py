@@ -61,7 +61,7 @@ logger = structlog.get_logger(__name__)
 
 class _Waiting(NamedTuple):
     body: Mapping[str, Any]
-    said: asyncio.Future[BatchLine | Completion]
+    result: asyncio.Future[BatchLine | Completion]
 
 
 class Batches:
@@ -85,13 +85,13 @@ class Batches:
         self._sleep = sleep
         self._tasks = asyncio.TaskGroup()
         self._running: set[asyncio.Task[None]] = set()
-        self._kept: dict[str, StoredBatch] = {}
+        self._stored: dict[str, StoredBatch] = {}
         """Stored batches by question."""
-        self._own: set[str] = set()
+        self._own_keys: set[str] = set()
         """Keys of all batches that this process has stored or waited for."""
         self._settled: dict[str, set[str]] = {}
         """By key: settled questions that are still in the batch's file."""
-        self._first: set[str] = set()
+        self._settled_first: set[str] = set()
         """Questions that this process settled before any other."""
         self._waiting: dict[str, _Waiting] = {}
         self._gathered: dict[str, Mapping[str, Any]] = {}
@@ -103,8 +103,8 @@ class Batches:
 
     async def __aenter__(self) -> Self:
         """Load the batches of earlier processes."""
-        for kept in await asyncio.to_thread(self._files.left):
-            self._know(kept, kept.questions)
+        for stored in await asyncio.to_thread(self._files.pending):
+            self._remember(stored, stored.questions)
         await self._tasks.__aenter__()
         return self
 
@@ -123,46 +123,46 @@ class Batches:
         if question not in self._waiting:
             future = asyncio.get_running_loop().create_future()
             self._waiting[question] = _Waiting(body, future)
-            kept = self._kept.get(question)
-            if kept is None:
+            stored = self._stored.get(question)
+            if stored is None:
                 self._gather(question, body)
             else:
-                self._begin_following(kept)
-        return await asyncio.shield(self._waiting[question].said)
+                self._begin_following(stored)
+        return await asyncio.shield(self._waiting[question].result)
 
     async def settle(self, question: str, *, remembered: bool) -> bool:
         """Finish a question whose answer is `remembered` in the cache, or is invalid. Returns whether an invalid one is new."""
         self._answers.pop(question, None)
-        kept = self._kept.pop(question, None)
-        if kept is None:
+        stored = self._stored.pop(question, None)
+        if stored is None:
             return False
-        kept.questions.remove(question)
+        stored.questions.remove(question)
         if not remembered:
-            self._settled.setdefault(kept.key, set()).add(question)
+            self._settled.setdefault(stored.key, set()).add(question)
         async with self._settling:
             # also the questions of concurrent callers: one write for many
-            settled = self._settled.pop(kept.key, set())
+            settled = self._settled.pop(stored.key, set())
             try:
-                if settled or not kept.questions:
-                    self._first |= await asyncio.to_thread(
-                        self._files.settle, kept.key, settled, last=not kept.questions
+                if settled or not stored.questions:
+                    self._settled_first |= await asyncio.to_thread(
+                        self._files.settle, stored.key, settled, last=not stored.questions
                     )
             except OSError as error:
                 # the answer is worth more: a later process checks this batch once more
-                self._first |= settled
-                logger.warning("a batch's file is not up to date", batch=kept.batch, reason=str(error))
-        first = question in self._first
-        self._first.discard(question)
+                self._settled_first |= settled
+                logger.warning("a batch's file is not up to date", batch=stored.batch, reason=str(error))
+        first = question in self._settled_first
+        self._settled_first.discard(question)
         return first
 
-    def _know(self, kept: StoredBatch, questions: Iterable[str]) -> None:
-        self._kept |= dict.fromkeys(questions, kept)
-        self._own.add(kept.key)
+    def _remember(self, stored: StoredBatch, questions: Iterable[str]) -> None:
+        self._stored |= dict.fromkeys(questions, stored)
+        self._own_keys.add(stored.key)
 
-    def _begin_following(self, kept: StoredBatch) -> None:
-        if kept.key not in self._followed:
-            self._followed.add(kept.key)
-            self._start(self._follow(kept))
+    def _begin_following(self, stored: StoredBatch) -> None:
+        if stored.key not in self._followed:
+            self._followed.add(stored.key)
+            self._start(self._follow(stored))
 
     def _start(self, work: Any) -> None:
         task = self._tasks.create_task(work, context=Context())  # the first caller has limits of its own
@@ -178,140 +178,150 @@ class Batches:
             self._full.set()
             self._gathered = {}  # questions after this go into the next batch
 
-    async def _send(self, asked: Mapping[str, Mapping[str, Any]], full: asyncio.Event) -> None:
+    async def _send(self, bodies: Mapping[str, Mapping[str, Any]], full: asyncio.Event) -> None:
         """Wait for further questions, and begin a batch of them all."""
         waiting = asyncio.ensure_future(full.wait())
         await asyncio.wait({waiting}, timeout=self._settings.batch_gather_s)
         waiting.cancel()
-        if self._gathered is asked:
+        if self._gathered is bodies:
             self._gathered = {}
-        wanted = [question for question in asked if question in self._waiting]
-        for question in wanted:
-            if (holding := self._kept.get(question)) is not None:  # found in a batch since it was gathered
+        waited_for = [question for question in bodies if question in self._waiting]
+        for question in waited_for:
+            if (holding := self._stored.get(question)) is not None:  # found in a batch since it was gathered
                 self._begin_following(holding)
-        kept = self._files.new(sorted(question for question in wanted if question not in self._kept))
-        if not kept.questions:
+        stored = self._files.create(
+            sorted(question for question in waited_for if question not in self._stored)
+        )
+        if not stored.questions:
             return
         try:
-            with self._files.held(kept.key):
-                claimed = await asyncio.to_thread(self._files.claim, kept, own=frozenset(self._own))
-                for question, said in claimed.remembered.items():
-                    self._hand_out(question, said)
-                for other in {other.key: other for other in claimed.elsewhere.values()}.values():
+            with self._files.locked(stored.key):
+                claimed = await asyncio.to_thread(
+                    self._files.claim, stored, own_keys=frozenset(self._own_keys)
+                )
+                for question, result in claimed.remembered.items():
+                    self._hand_out(question, result)
+                for other_batch in {
+                    other_batch.key: other_batch for other_batch in claimed.elsewhere.values()
+                }.values():
                     # all of it, also questions without a caller here so far: its file is not read again
-                    self._know(other, [name for name in other.questions if name not in self._kept])
-                    self._begin_following(other)
-                if kept.questions:
-                    self._know(kept, kept.questions)
-                    self._followed.add(kept.key)
+                    self._remember(
+                        other_batch, [name for name in other_batch.questions if name not in self._stored]
+                    )
+                    self._begin_following(other_batch)
+                if stored.questions:
+                    self._remember(stored, stored.questions)
+                    self._followed.add(stored.key)
                     await self._begin(
-                        kept, b"".join(question_line(name, asked[name]) for name in kept.questions)
+                        stored, b"".join(question_line(name, bodies[name]) for name in stored.questions)
                     )
         except (NotAnswered, OSError) as error:
-            await self._give_up(kept, error)
+            await self._give_up(stored, error)
             return
-        if kept.questions:
-            await self._follow(kept)
+        if stored.questions:
+            await self._follow(stored)
 
-    async def _begin(self, kept: StoredBatch, lines: bytes) -> None:
+    async def _begin(self, stored: StoredBatch, lines: bytes) -> None:
         files, batches = self._client.files.with_raw_response, self._client.batches.with_raw_response
-        file = await self._asked(
-            lambda: files.create(file=(f"{kept.key[:16]}.jsonl", lines), purpose="batch"), UploadedFile
+        file = await self._request(
+            lambda: files.create(file=(f"{stored.key[:16]}.jsonl", lines), purpose="batch"), UploadedFile
         )
-        begun = await self._asked(
+        batch = await self._request(
             lambda: batches.create(
                 input_file_id=file.id,
                 endpoint=COMPLETIONS,
                 completion_window="24h",
-                metadata={KEY: kept.key},
+                metadata={KEY: stored.key},
             ),
             BatchStatus,
         )
-        kept.batch = begun.id
-        await asyncio.to_thread(self._files.write, kept)
-        logger.info("batch begun", batch=kept.batch, questions=len(kept.questions))
+        stored.batch = batch.id
+        await asyncio.to_thread(self._files.write, stored)
+        logger.info("batch begun", batch=stored.batch, questions=len(stored.questions))
 
-    async def _follow(self, kept: StoredBatch) -> None:
+    async def _follow(self, stored: StoredBatch) -> None:
         """Wait for a batch, and hand out its answers."""
-        asked = list(kept.questions)
-        until = asyncio.get_running_loop().time() + self._settings.batch_wait_s
+        questions = list(stored.questions)
+        deadline = asyncio.get_running_loop().time() + self._settings.batch_wait_s
         try:
-            if not kept.batch and not await self._stands(kept, until):
-                for question in set(asked) & self._waiting.keys():
+            if not stored.batch and not await self._find_or_drop(stored, deadline):
+                for question in set(questions) & self._waiting.keys():
                     self._gather(question, self._waiting[question].body)
                 return
-            lines = await self._lines(kept, until)
+            lines = await self._lines(stored, deadline)
         except (NotAnswered, OSError) as error:
-            await self._give_up(kept, error)
+            await self._give_up(stored, error)
             return
         finally:
-            self._followed.discard(kept.key)
-        logger.info("batch ended", batch=kept.batch, answers=len(lines), questions=len(asked))
-        for question in asked:
+            self._followed.discard(stored.key)
+        logger.info("batch ended", batch=stored.batch, answers=len(lines), questions=len(questions))
+        for question in questions:
             line = lines.get(question, BatchLine(custom_id=question))
             self._answers[question] = line
             self._hand_out(question, line)
 
-    def _hand_out(self, question: str, said: BatchLine | Completion) -> None:
-        if (waiting := self._waiting.pop(question, None)) is not None and not waiting.said.done():
-            waiting.said.set_result(said)
+    def _hand_out(self, question: str, result: BatchLine | Completion) -> None:
+        if (waiting := self._waiting.pop(question, None)) is not None and not waiting.result.done():
+            waiting.result.set_result(result)
 
-    async def _stands(self, kept: StoredBatch, until: float) -> bool:
+    async def _find_or_drop(self, stored: StoredBatch, deadline: float) -> bool:
         """Whether a batch without an id was begun after all; it is dropped if not. Raises NotAnswered."""
         while True:
-            with self._files.held(kept.key) as ours:
-                if ours:
-                    if await self._was_begun(kept, until):
+            with self._files.locked(stored.key) as is_locked:
+                if is_locked:
+                    if await self._was_begun(stored, deadline):
                         return True
-                    await self._forget(kept)
+                    await self._forget(stored)
                     return False
-            if asyncio.get_running_loop().time() > until:
+            if asyncio.get_running_loop().time() > deadline:
                 raise NotAnswered("outage", "another process is beginning this batch", settled=False)
             await self._sleep(HELD_LOOK_S)
 
-    async def _was_begun(self, kept: StoredBatch, until: float) -> bool:
+    async def _was_begun(self, stored: StoredBatch, deadline: float) -> bool:
         """Called under the batch's lock: whether its id is in its file by now, or the server has a batch of its key."""
-        standing = await asyncio.to_thread(self._files.read, kept.key)
+        standing = await asyncio.to_thread(self._files.load, stored.key)
         if standing is None:
             return False
         if standing.batch:
-            kept.batch = standing.batch
+            stored.batch = standing.batch
             return True
         batches = self._client.batches.with_raw_response
-        listed = await self._patiently(
-            lambda: self._asked(lambda: batches.list(limit=LISTED), BatchList), until
+        batch_list = await self._poll(
+            lambda: self._request(lambda: batches.list(limit=LISTED), BatchList), deadline
         )
-        found = [one.id for one in listed.data if (one.metadata or {}).get(KEY) == kept.key]
-        if found:
-            kept.batch = found[0]
-            await asyncio.to_thread(self._files.write, kept)
-        return bool(found)
+        ids = [batch.id for batch in batch_list.data if (batch.metadata or {}).get(KEY) == stored.key]
+        if ids:
+            stored.batch = ids[0]
+            await asyncio.to_thread(self._files.write, stored)
+        return bool(ids)
 
-    async def _lines(self, kept: StoredBatch, until: float) -> dict[str, BatchLine]:
+    async def _lines(self, stored: StoredBatch, deadline: float) -> dict[str, BatchLine]:
         """The answers of a batch once it has ended. Raises NotAnswered."""
         settings, clock = self._settings, asyncio.get_running_loop().time
         batches = self._client.batches.with_raw_response
         while True:
-            batch = await self._patiently(
-                lambda: self._asked(lambda: batches.retrieve(kept.batch), BatchStatus), until
+            batch = await self._poll(
+                lambda: self._request(lambda: batches.retrieve(stored.batch), BatchStatus), deadline
             )
             if batch.status in ENDED:
                 break
             if batch.status == FAILED:
-                why = msgspec.json.encode(batch.errors).decode()[:300]
-                raise NotAnswered("rejected", f"the server rejects batch {kept.batch}: {why}", settled=True)
-            if clock() > until:
+                errors = msgspec.json.encode(batch.errors).decode()[:300]
+                raise NotAnswered(
+                    "rejected", f"the server rejects batch {stored.batch}: {errors}", settled=True
+                )
+            if clock() > deadline:
                 raise NotAnswered(
                     "outage",
-                    f"batch {kept.batch} is {batch.status} after {settings.batch_wait_s:g} s (endpoint.batch_wait_s)",
+                    f"batch {stored.batch} is {batch.status} after {settings.batch_wait_s:g} s (endpoint.batch_wait_s)",
                     settled=False,
                 )
             await self._sleep(settings.batch_poll_s)
-        found: dict[str, BatchLine] = {}
+        lines: dict[str, BatchLine] = {}
         for name in (batch.error_file_id, batch.output_file_id):
             if name:
-                found |= await self._read_lines(name, kept, until)
-        return found
+                lines |= await self._read_lines(name, stored, deadline)
+        return lines
 
     async def _lines_of(self, name: str) -> dict[str, BatchLine]:
         """The lines of a file by question. Raises NotAnswered, MalformedCompletion."""
@@ -319,33 +329,33 @@ class Batches:
         content = await self._call(lambda: _content(files.content(name)))
         return read_lines(content)
 
-    async def _read_lines(self, name: str, kept: StoredBatch, until: float) -> dict[str, BatchLine]:
+    async def _read_lines(self, name: str, stored: StoredBatch, deadline: float) -> dict[str, BatchLine]:
         """As `_lines_of`, through outages, with further attempts at unreadable content. Raises NotAnswered."""
-        for look in range(UNREADABLE_LOOKS):
-            if look:
-                await self._sleep(self._settings.batch_poll_s * 2 ** (look - 1))
+        for attempt in range(UNREADABLE_LOOKS):
+            if attempt:
+                await self._sleep(self._settings.batch_poll_s * 2 ** (attempt - 1))
             try:
-                return await self._patiently(lambda: self._lines_of(name), until)
+                return await self._poll(lambda: self._lines_of(name), deadline)
             except MalformedCompletion as error:
                 reason = str(error)
-                logger.warning("a batch's answers cannot be read", batch=kept.batch, reason=reason)
+                logger.warning("a batch's answers cannot be read", batch=stored.batch, reason=reason)
         raise NotAnswered(
             "outage",
-            f"the answers of batch {kept.batch}, file {name}, were fetched {UNREADABLE_LOOKS} times and cannot be read: {reason}. "
+            f"the answers of batch {stored.batch}, file {name}, were fetched {UNREADABLE_LOOKS} times and cannot be read: {reason}. "
             "They are dropped, and its questions are sent anew when they are asked again",
             settled=True,
         )
 
-    async def _patiently(self, look: Callable[[], Awaitable[Read]], until: float) -> Read:
+    async def _poll(self, request: Callable[[], Awaitable[Read]], deadline: float) -> Read:
         """Poll a batch. It is paid for, so an outage does not end the wait. Raises NotAnswered."""
         outage = False
         while True:
             try:
-                found = await look()
+                result = await request()
             except NotAnswered as error:
                 if error.settled or error.trouble != "outage":
                     raise
-                if asyncio.get_running_loop().time() > until:
+                if asyncio.get_running_loop().time() > deadline:
                     waited = f"{self._settings.batch_wait_s:g} s (endpoint.batch_wait_s)"
                     raise NotAnswered("outage", f"{error}; so after {waited}", settled=False) from None
                 if not outage:
@@ -354,10 +364,10 @@ class Batches:
             else:
                 if outage:
                     logger.info("batches can be looked at again")
-                return found
+                return result
             await self._sleep(self._settings.batch_poll_s)
 
-    async def _asked(self, request: Callable[[], Awaitable[Any]], kind: type[Read]) -> Read:
+    async def _request(self, request: Callable[[], Awaitable[Any]], kind: type[Read]) -> Read:
         content = await self._call(lambda: _content(request()))
         try:
             return decode_json(content, kind)
@@ -366,32 +376,32 @@ class Batches:
                 "outage", f"the server's Batch API sent no {kind.__name__}: {error}", settled=False
             ) from None
 
-    async def _give_up(self, kept: StoredBatch, error: Exception) -> None:
+    async def _give_up(self, stored: StoredBatch, error: Exception) -> None:
         """Report a failure to the waiting callers. A rejected batch is dropped. After an outage, or with a rejected key, it is
         checked again.
         """
-        self._followed.discard(kept.key)
+        self._followed.discard(stored.key)
         failure = (
             error if isinstance(error, NotAnswered) else NotAnswered("outage", str(error), settled=False)
         )
-        logger.warning("a batch failed", batch=kept.batch, reason=str(failure))
-        asked = list(kept.questions)
+        logger.warning("a batch failed", batch=stored.batch, reason=str(failure))
+        questions = list(stored.questions)
         if failure.settled:
-            await self._forget(kept)
-        for question in asked:
-            if (waiting := self._waiting.pop(question, None)) is not None and not waiting.said.done():
-                again = NotAnswered(failure.trouble, str(failure), settled=failure.settled)
-                waiting.said.set_exception(again)
+            await self._forget(stored)
+        for question in questions:
+            if (waiting := self._waiting.pop(question, None)) is not None and not waiting.result.done():
+                failure_of_question = NotAnswered(failure.trouble, str(failure), settled=failure.settled)
+                waiting.result.set_exception(failure_of_question)
 
-    async def _forget(self, kept: StoredBatch) -> None:
-        for question in kept.questions:
-            if self._kept.get(question) is kept:
-                del self._kept[question]
+    async def _forget(self, stored: StoredBatch) -> None:
+        for question in stored.questions:
+            if self._stored.get(question) is stored:
+                del self._stored[question]
         try:
-            await asyncio.to_thread(self._files.drop, kept.key)
+            await asyncio.to_thread(self._files.drop, stored.key)
         except OSError as error:
             # the waiting callers get the failure all the same; a later process checks this batch once more
-            logger.warning("a batch's file stays", batch=kept.batch, reason=str(error))
+            logger.warning("a batch's file stays", batch=stored.batch, reason=str(error))
 
 
 async def _content(response: Awaitable[Any]) -> bytes:

@@ -91,8 +91,8 @@ def wait_asked_for(header: str | None, *, now: datetime) -> float | None:
         seconds = float(header)
     except ValueError:
         try:
-            until = parsedate_to_datetime(header)
+            retry_at = parsedate_to_datetime(header)
         except ValueError:
             return None
-        seconds = (until.replace(tzinfo=until.tzinfo or UTC) - now).total_seconds()
+        seconds = (retry_at.replace(tzinfo=retry_at.tzinfo or UTC) - now).total_seconds()
     return max(0.0, seconds) if math.isfinite(seconds) else None

@@ -139,7 +139,7 @@ class Endpoint:
                 settings,
                 folder=self._kept_in,
                 memory=self._memory,
-                call=self._called,
+                call=self._call_batch_api,
                 sleep=self._sleep,
             ).__aenter__()
         return self
@@ -155,16 +155,16 @@ class Endpoint:
     async def ask(
         self,
         messages: Sequence[Message],
-        read: Read[Value],
+        parse: Read[Value],
         *,
         schema: Schema | None = None,
         temperature: float | None = None,
         max_tokens: int | None = None,
         seed: int | None = None,
     ) -> Answered[Value] | Unanswered:
-        """Ask, and parse the answer. `schema`: the form that `read` wants; the others default to the settings'.
+        """Ask, and parse the answer. `schema`: the form that `parse` wants; the others default to the settings'.
 
-        An answer that `read` accepts is cached by its question's digest.
+        An answer that `parse` accepts is cached by its question's digest.
         """
         body = self._body(messages, schema, temperature=temperature, max_tokens=max_tokens, seed=seed)
         digest = request_digest(self.settings.base_url, body)
@@ -175,19 +175,19 @@ class Endpoint:
             with suppress(
                 QuestionFailed
             ):  # stored by another version that read it otherwise: it is asked again
-                value = _read(remembered, read)
+                value = _parse(remembered, parse)
                 bill.add(remembered)
                 return Answered(value=value, consulted=bill.total())
             await asyncio.to_thread(self._memory.forget, digest)  # or a batch would count it as answered
         try:
-            completion, value = await self._answer(body, read, bill)
+            completion, value = await self._answer(body, parse, bill)
         except QuestionFailed as failed:
             logger.warning("the endpoint gave no answer", trouble=failed.trouble, reason=str(failed))
             if failed.settled:
                 await self._settle(bill)
             return Unanswered(trouble=failed.trouble, reason=str(failed), consulted=bill.total())
-        first = await asyncio.to_thread(self._memory.keep, digest, completion)
-        await self._settle(bill, first=first)
+        is_new = await asyncio.to_thread(self._memory.keep, digest, completion)
+        await self._settle(bill, first=is_new)
         return Answered(value=value, consulted=bill.total())
 
     async def _settle(self, bill: QuestionCost, *, first: bool | None = None) -> None:
@@ -227,29 +227,29 @@ class Endpoint:
         return body
 
     async def _answer(
-        self, body: Mapping[str, Any], read: Read[Value], bill: QuestionCost
+        self, body: Mapping[str, Any], parse: Read[Value], bill: QuestionCost
     ) -> tuple[Completion, Value]:
         """An answer in the requested form. Raises QuestionFailed."""
-        asked = dict(body)
+        request = dict(body)
         for repair in range(REPAIRS + 1):
-            completion = await self._completion(asked, bill)
+            completion = await self._completion(request, bill)
             try:
-                return completion, _read(completion, read)
+                return completion, _parse(completion, parse)
             except QuestionFailed as failed:
                 if repair == REPAIRS:
                     raise
-                said = {"role": "assistant", "content": completion.text or "-"}
-                again = {
+                rejected = {"role": "assistant", "content": completion.text or "-"}
+                repair_request = {
                     "role": "user",
                     "content": f"{failed}. Answer again, in the form asked for, and nothing else.",
                 }
-                asked["messages"] = [*body["messages"], said, again]
+                request["messages"] = [*body["messages"], rejected, repair_request]
         raise AssertionError("the last repair returns or raises")
 
     async def _completion(self, body: Mapping[str, Any], bill: QuestionCost) -> Completion:
         """The server's completion of one request, alone or in a batch. Raises QuestionFailed, CompletionRefused."""
 
-        async def asked() -> Completion:
+        async def send() -> Completion:
             bill.tries += 1
             return await self._request(body)
 
@@ -257,7 +257,7 @@ class Endpoint:
             if self._batches is not None:
                 completion = await self._batched(self._batches, body, bill)
             else:
-                completion = await self._tried(asked)
+                completion = await self._with_retries(send)
         except CompletionRefused as refused:
             bill.add(refused.completion)
             raise QuestionFailed("refusal", str(refused)) from None
@@ -271,61 +271,63 @@ class Endpoint:
         bill.tries += 1
         try:
             with uncounted():  # a day in a batch is no slowness of the caller
-                said = await batches.answer(question, body)
+                result = await batches.answer(question, body)
         except NotAnswered as error:
             raise QuestionFailed(error.trouble, str(error), settled=error.settled) from None
-        if isinstance(said, Completion):
+        if isinstance(result, Completion):
             bill.tries -= 1  # another process has asked and paid
-            return said
-        return self._said_in_batch(said)
+            return result
+        return self._completion_of_line(result)
 
-    def _said_in_batch(self, line: BatchLine) -> Completion:
+    def _completion_of_line(self, line: BatchLine) -> Completion:
         """Parse a batch's result. Raises QuestionFailed, CompletionRefused."""
         if line.response is None:
             error = line.error
-            why = "nothing" if error is None else f"{error.code or ''} {error.message or ''}".strip()
-            raise QuestionFailed("outage", f"the batch ended without an answer to this question ({why})")
+            error_text = "nothing" if error is None else f"{error.code or ''} {error.message or ''}".strip()
+            raise QuestionFailed(
+                "outage", f"the batch ended without an answer to this question ({error_text})"
+            )
         status, content = line.response.status_code, bytes(line.response.body)
         try:
             if status == OK:
                 return read_completion(content)
-            said = said_in(content)
-            failed = self._status_means(status, said.code, said.message or "", wait_s=None)
+            problem = said_in(content)
+            failed = self._status_error(status, problem.code, problem.message or "", wait_s=None)
             if isinstance(failed, QuestionFailed):
                 failed.settled = True  # a batch that has ended says it of this question
             raise failed
         except (MalformedCompletion, TransientFailure) as error:
             raise QuestionFailed("outage", f"in a batch: {error}") from None
 
-    async def _called(self, request: Callable[[], Awaitable[bytes]]) -> bytes:
+    async def _call_batch_api(self, request: Callable[[], Awaitable[bytes]]) -> bytes:
         """Send a request of the Batch API. Raises NotAnswered."""
         import openai
 
-        async def asked() -> bytes:
+        async def send() -> bytes:
             try:
                 async with asyncio.timeout(self.settings.timeout_s):
                     return await request()
             except (TimeoutError, openai.APIConnectionError) as error:
                 raise TransientFailure(f"no answer of its Batch API ({error.__cause__ or error})") from None
             except openai.APIStatusError as error:
-                raise self._said_no(error) from None
+                raise self._response_error(error) from None
 
         try:
-            return await self._tried(asked)
+            return await self._with_retries(send)
         except QuestionFailed as failed:
             settled = failed.settled and failed.trouble == "rejected"
             raise NotAnswered(failed.trouble, str(failed), settled=settled) from None
 
-    async def _tried(self, asked: Callable[[], Awaitable[Value]]) -> Value:
-        """Send a request, with retries where they may help. Raises QuestionFailed, and what else `asked` raises except
+    async def _with_retries(self, send: Callable[[], Awaitable[Value]]) -> Value:
+        """Send a request, with retries where they may help. Raises QuestionFailed, and what else `send` raises except
         TransientFailure.
         """
         assert self._pace is not None, "the endpoint is not open"
         settings = self.settings
         for further in range(settings.retries + 1):
             try:
-                async with self._pace.turn():
-                    return await asked()
+                async with self._pace.slot():
+                    return await send()
             except TransientFailure as passing:
                 reason, wait_s = str(passing), passing.wait_s
             if further == settings.retries or (wait_s is not None and wait_s > LONGEST_HOLD_S):
@@ -365,20 +367,22 @@ class Endpoint:
         except MalformedCompletion as error:
             raise TransientFailure(str(error)) from None
         except openai.APIStatusError as error:
-            raise self._said_no(error) from None
+            raise self._response_error(error) from None
 
-    def _said_no(self, error: Any) -> Exception:
+    def _response_error(self, error: Any) -> Exception:
         """The exception for a response other than success."""
-        now = datetime.now(UTC)
-        wait_s = wait_asked_for(error.response.headers.get("retry-after"), now=now)
-        return self._status_means(int(error.status_code), error.code, str(error.message), wait_s=wait_s)
+        now_utc = datetime.now(UTC)
+        wait_s = wait_asked_for(error.response.headers.get("retry-after"), now=now_utc)
+        return self._status_error(int(error.status_code), error.code, str(error.message), wait_s=wait_s)
 
-    def _status_means(self, status: int, code: str | None, said: str, *, wait_s: float | None) -> Exception:
+    def _status_error(
+        self, status: int, code: str | None, message: str, *, wait_s: float | None
+    ) -> Exception:
         if self._key:
-            said = said.replace(self._key, "…")
-        words = f"{status}: {said[:MOST_SHOWN]}"
+            message = message.replace(self._key, "…")
+        status_text = f"{status}: {message[:MOST_SHOWN]}"
         if code == REFUSING:
-            return QuestionFailed("refusal", f"the provider's filter held the question back ({words})")
+            return QuestionFailed("refusal", f"the provider's filter held the question back ({status_text})")
         if status in (401, 403):
             return QuestionFailed(
                 "rejected",
@@ -387,16 +391,16 @@ class Endpoint:
                 settled=False,  # with the right key a running batch answers
             )
         if (status in PASSING and code != QUOTA) or status >= 500:
-            return TransientFailure(words, wait_s=wait_s)
+            return TransientFailure(status_text, wait_s=wait_s)
         return QuestionFailed(
-            "outage" if code == QUOTA else "rejected", f"{self.settings.base_url} says {words}"
+            "outage" if code == QUOTA else "rejected", f"{self.settings.base_url} says {status_text}"
         )
 
 
-def _read(completion: Completion, read: Read[Value]) -> Value:
+def _parse(completion: Completion, parse: Read[Value]) -> Value:
     """Parse an answer. Raises QuestionFailed where the text is invalid."""
     try:
-        return read(completion.text)
+        return parse(completion.text)
     except (ValueError, msgspec.DecodeError, RecursionError) as error:
         cut = ", cut at its greatest length (endpoint.max_tokens)" if completion.finish == "length" else ""
         raise QuestionFailed("malformed", f"That is no answer{cut}: {error}") from None

@@ -38,8 +38,8 @@ class PromptText(NamedTuple):
     def filled(self, values: Mapping[str, str]) -> tuple[Message, ...]:
         """The question about these values. Raises KeyError for a placeholder without a value."""
         marks = {mark for turn in self.turns for mark in _MARK.findall(turn.content)}
-        marked = re.compile("|".join(map(re.escape, sorted(marks))) or r"(?!)", re.IGNORECASE)
-        clean = {name: marked.sub(" ", value) for name, value in values.items()}
+        placeholder = re.compile("|".join(map(re.escape, sorted(marks))) or r"(?!)", re.IGNORECASE)
+        clean = {name: placeholder.sub(" ", value) for name, value in values.items()}
         return tuple(
             Message(turn.role, Template(turn.content).substitute(clean).strip()) for turn in self.turns
         )
@@ -59,9 +59,9 @@ def prompt_text(name: str) -> PromptText:
 
 def schema_of(kind: type, *, name: str) -> Schema:
     """The JSON schema of a struct, with its root inline, as servers require it."""
-    whole = msgspec.json.schema(kind)
-    definitions = dict(whole["$defs"])
-    root = definitions.pop(whole["$ref"].rpartition("/")[2])
+    full_schema = msgspec.json.schema(kind)
+    definitions = dict(full_schema["$defs"])
+    root = definitions.pop(full_schema["$ref"].rpartition("/")[2])
     return Schema(name=name, body=root | ({"$defs": definitions} if definitions else {}))
 
 
@@ -72,8 +72,8 @@ def said_by(text: str) -> str:
 
 def json_in(text: str) -> bytes:
     """The JSON object in an answer; models put fences and words around it. Raises ValueError where there is none."""
-    said = said_by(text)
-    first, last = said.find("{"), said.rfind("}")
+    answer = said_by(text)
+    first, last = answer.find("{"), answer.rfind("}")
     if first < 0 or last < first:
         raise ValueError("it holds no JSON object")
-    return said[first : last + 1].encode()
+    return answer[first : last + 1].encode()

@@ -34,15 +34,15 @@ class RateLimit:
         self._next = float("-inf")
 
     @asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
+    async def slot(self) -> AsyncIterator[None]:
         """Wait for a slot and its time, not counted by time limits, and hold the slot."""
         with uncounted():
             await self._slots.acquire()
         try:
             with uncounted():
-                while (now := self._clock()) < self._next:
-                    await self._sleep(self._next - now)
-            self._next = now + self._interval_s
+                while (now_s := self._clock()) < self._next:
+                    await self._sleep(self._next - now_s)
+            self._next = now_s + self._interval_s
             yield
         finally:
             self._slots.release()

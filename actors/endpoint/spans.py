@@ -32,34 +32,34 @@ def request_span(
     server: dict[str, Attribute] = {names.SERVER_ADDRESS: address.hostname or ""}
     if address.port is not None:
         server[names.SERVER_PORT] = address.port
-    asked: dict[str, Attribute] = {
+    attributes: dict[str, Attribute] = {
         **call,
         **server,
         names.REQUEST_TEMPERATURE: float(body["temperature"]),
         names.REQUEST_MAX_TOKENS: limit,
     }
     if "seed" in body:
-        asked[names.REQUEST_SEED] = int(body["seed"])
+        attributes[names.REQUEST_SEED] = int(body["seed"])
     if content:
-        asked[names.INPUT_MESSAGES] = as_json(
-            [message(one["role"], one["content"]) for one in body["messages"]]
+        attributes[names.INPUT_MESSAGES] = as_json(
+            [message(chat_message["role"], chat_message["content"]) for chat_message in body["messages"]]
         )
     began = time.perf_counter()
     try:
-        with span(f"{names.CHAT} {model}", asked, kind=SpanKind.CLIENT) as begun:
+        with span(f"{names.CHAT} {model}", attributes, kind=SpanKind.CLIENT) as open_span:
 
             def answered(completion: Completion) -> None:
                 count_tokens(
                     {**call, **server}, prompt=completion.prompt_tokens, answer=completion.answer_tokens
                 )
-                if not begun.is_recording():
+                if not open_span.is_recording():
                     return
-                begun.set_attribute(names.RESPONSE_MODEL, completion.model or model)
-                begun.set_attribute(names.FINISH_REASONS, (completion.finish,))
-                begun.set_attribute(names.INPUT_TOKENS, completion.prompt_tokens)
-                begun.set_attribute(names.OUTPUT_TOKENS, completion.answer_tokens)
+                open_span.set_attribute(names.RESPONSE_MODEL, completion.model or model)
+                open_span.set_attribute(names.FINISH_REASONS, (completion.finish,))
+                open_span.set_attribute(names.INPUT_TOKENS, completion.prompt_tokens)
+                open_span.set_attribute(names.OUTPUT_TOKENS, completion.answer_tokens)
                 if content:
-                    begun.set_attribute(
+                    open_span.set_attribute(
                         names.OUTPUT_MESSAGES, as_json([message("assistant", completion.text)])
                     )
 

@@ -89,7 +89,7 @@ class DecodingBatch(Generic[Key]):
 
         Raises EngineFailed or ModelFileError when the constraint cannot be applied; nothing is admitted then.
         """
-        states, logits = self._prompts.read(prompt_ids, pictures)
+        states, logits = self._prompts.prefill(prompt_ids, pictures)
         row = DecodingRow(key, sampling, self._guide(constraint, logits.shape[-1], sampling.max_tokens))
         if self._extend([row], logits, version):
             return row
@@ -101,10 +101,10 @@ class DecodingBatch(Generic[Key]):
     def step(self, version: int) -> list[DecodingRow[Key]]:
         """Draw one more token for every row; returns the rows that ended, which have left the batch."""
         logits = self._slots.step(torch.tensor([row.tokens[-1] for row in self._rows]))
-        ended = self._extend(self._rows, logits, version)
-        for row in ended:
+        ended_rows = self._extend(self._rows, logits, version)
+        for row in ended_rows:
             self._remove(row)
-        return ended
+        return ended_rows
 
     @torch.inference_mode()
     def drop(self, key: Key) -> None:
@@ -124,7 +124,7 @@ class DecodingBatch(Generic[Key]):
         if constraint is None:
             return None
         if self._vocabulary is None:
-            self._vocabulary = Vocabulary(self._tokenizer, size=size, ends=sorted(self.stops))
+            self._vocabulary = Vocabulary(self._tokenizer, size=size, end_tokens=sorted(self.stops))
         if isinstance(constraint, bytes):
             return RecordedGuide(constraint, self._vocabulary)
         return FormGuide(constraint, self._vocabulary, max_tokens=max_tokens)
@@ -145,17 +145,17 @@ class DecodingBatch(Generic[Key]):
             temperatures=[row.sampling.temperature for row in rows],
             uniforms=[float(row.draws[len(row.tokens)]) for row in rows],
         )
-        ended = []
-        for row, token, logprob, those in zip(rows, tokens, logprobs, allowed, strict=True):
-            if row.guide is not None and those is not None:
+        ended_rows = []
+        for row, token, logprob, allowed_tokens in zip(rows, tokens, logprobs, allowed, strict=True):
+            if row.guide is not None and allowed_tokens is not None:
                 row.guide.take(token)
-                row.allowed.append(those)
+                row.allowed.append(allowed_tokens)
             row.tokens.append(token)
             row.logprobs.append(logprob)
             row.versions.append(version)
             if token in self.stops or len(row.tokens) == row.sampling.max_tokens:
-                ended.append(row)
-        return ended
+                ended_rows.append(row)
+        return ended_rows
 
 
 def draw(
@@ -172,8 +172,10 @@ def draw(
     cumulative = logprobs.double().exp().cumsum(-1)
     total = cumulative[:, -1:]
     # a product rounded up to the total would be past the last share
-    below = torch.nextafter(total, torch.zeros_like(total))
-    thresholds = torch.minimum(torch.tensor(uniforms, dtype=torch.float64)[:, None] * total, below)
-    drawn = torch.searchsorted(cumulative, thresholds, right=True)[:, 0]
-    tokens = torch.where(greedy, logits.argmax(-1), drawn)
+    largest_threshold = torch.nextafter(total, torch.zeros_like(total))
+    thresholds = torch.minimum(
+        torch.tensor(uniforms, dtype=torch.float64)[:, None] * total, largest_threshold
+    )
+    sampled = torch.searchsorted(cumulative, thresholds, right=True)[:, 0]
+    tokens = torch.where(greedy, logits.argmax(-1), sampled)
     return tokens.tolist(), logprobs.gather(-1, tokens[:, None])[:, 0].tolist()

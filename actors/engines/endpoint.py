@@ -56,7 +56,10 @@ class TextTokenizer:
         **variables: object,
     ) -> str:
         """Format turns as marked text; template variables are ignored."""
-        turns = [(self.USER if one["role"] == "user" else self.ANSWER) + one["content"] for one in messages]
+        turns = [
+            (self.USER if message["role"] == "user" else self.ANSWER) + message["content"]
+            for message in messages
+        ]
         return "".join([*turns, self.ANSWER if add_generation_prompt else ""])
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
@@ -66,13 +69,13 @@ class TextTokenizer:
 
     def messages(self, ids: Sequence[int]) -> list[Message]:
         """Split a prompt into its turns, without the empty turn for the answer."""
-        found: list[Message] = []
+        chat: list[Message] = []
         for turn in self.decode(ids).replace(self.ANSWER, self.USER + self.ANSWER).split(self.USER):
             if turn.startswith(self.ANSWER):
-                found.append(Message("assistant", turn[1:]))
+                chat.append(Message("assistant", turn[1:]))
             elif turn:
-                found.append(Message("user", turn))
-        return found[:-1] if found and found[-1] == Message("assistant", "") else found
+                chat.append(Message("user", turn))
+        return chat[:-1] if chat and chat[-1] == Message("assistant", "") else chat
 
 
 class EndpointEngine:
@@ -100,26 +103,26 @@ class EndpointEngine:
             raise ModelFileError(
                 "a model behind an endpoint cannot be constrained: set scaffold.constrained to false"
             )
-        said = await self._endpoint.ask(
+        answer = await self._endpoint.ask(
             [*self._opening, *self.tokenizer.messages(prompt_ids)],
-            self._read,
+            self._without_thoughts,
             temperature=sampling.temperature,
             seed=sampling.seed % SEEDS,
         )
-        consulted = said.consulted
+        consulted = answer.consulted
         self.prompt_tokens += consulted.prompt_tokens
         self.answer_tokens += consulted.answer_tokens
         self.cost_usd += consulted.cost_usd
-        if not isinstance(said, Answered) and said.trouble in ("outage", "rejected"):
-            raise EngineFailed(said.reason)
-        text = said.value if isinstance(said, Answered) else consulted.answer
+        if not isinstance(answer, Answered) and answer.trouble in ("outage", "rejected"):
+            raise EngineFailed(answer.reason)
+        text = answer.value if isinstance(answer, Answered) else consulted.answer
         ids = [*self.tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]]
         ids.append(self.tokenizer.eos_token_id)
         return Generation(
             token_ids=ids, logprobs=[0.0] * len(ids), versions=[NO_VERSION] * len(ids), finish="stop"
         )
 
-    def _read(self, text: str) -> str:
+    def _without_thoughts(self, text: str) -> str:
         return text if self._keep_thoughts else said_by(text)
 
     async def adopt(self, version: int, weights: Path) -> None:

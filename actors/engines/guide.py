@@ -42,24 +42,26 @@ class Branch:
 class Vocabulary:
     """The ordinary tokens of one tokenizer; special ones occur in no text."""
 
-    def __init__(self, tokenizer: Any, *, size: int, ends: Sequence[int]) -> None:
-        """`size`: number of tokens of the model; `ends`: tokens that end an answer. Raises ModelFileError unless tokens are
+    def __init__(self, tokenizer: Any, *, size: int, end_tokens: Sequence[int]) -> None:
+        """`size`: number of tokens of the model; `end_tokens`: tokens that end an answer. Raises ModelFileError unless tokens are
         byte-level.
         """
         self.size = size
-        self.ends = list(ends)
-        texts = {token: text for token, text in texts_of(tokenizer).items() if token not in self.ends}
+        self.end_tokens = list(end_tokens)
+        texts = {token: text for token, text in texts_of(tokenizer).items() if token not in self.end_tokens}
         self.root = _token_tree(texts)
-        self.plain: dict[FreeText, Allowed] = {}
+        self.plain_text: dict[FreeText, Allowed] = {}
         """Tokens that are free text throughout, by its kind."""
         self.structured: dict[FreeText, Branch] = {}
         """All others, by the kind of free text that contains them."""
         for free in FreeText:
-            plain = {token for token, text in texts.items() if all(is_plain(byte, free) for byte in text)}
-            self.plain[free] = np.zeros(size, dtype=np.bool_)
-            self.plain[free][sorted(plain)] = True
+            plain_tokens = {
+                token for token, text in texts.items() if all(is_plain(byte, free) for byte in text)
+            }
+            self.plain_text[free] = np.zeros(size, dtype=np.bool_)
+            self.plain_text[free][sorted(plain_tokens)] = True
             self.structured[free] = _token_tree(
-                {token: text for token, text in texts.items() if token not in plain}
+                {token: text for token, text in texts.items() if token not in plain_tokens}
             )
 
 
@@ -92,16 +94,18 @@ def texts_of(tokenizer: Any) -> dict[int, bytes]:
 def _decoded(token: str) -> bytes:
     """Decode a token as the byte-level decoder does; a token with a character for no byte stays as it is."""
     table = _byte_table()
-    known = [table.get(character) for character in token]
-    return token.encode() if None in known else bytes(byte for byte in known if byte is not None)
+    byte_values = [table.get(character) for character in token]
+    return token.encode() if None in byte_values else bytes(byte for byte in byte_values if byte is not None)
 
 
 @cache
 def _byte_table() -> dict[str, int]:
     """GPT-2's characters for bytes: printable ones for themselves, the others from 256 on."""
     printable = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAC + 1), *range(0xAE, 0xFF + 1)]
-    others = [byte for byte in range(256) if byte not in printable]
-    return {chr(byte): byte for byte in printable} | {chr(256 + n): byte for n, byte in enumerate(others)}
+    unprintable = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {
+        chr(256 + n): byte for n, byte in enumerate(unprintable)
+    }
 
 
 NEVER = 1 << 30
@@ -125,7 +129,7 @@ class Guide(Protocol):
 class _Place:
     """A position in the tree of forms: after some text."""
 
-    __slots__ = ("due", "escape", "free", "is_end", "next", "steps")
+    __slots__ = ("escape", "free", "is_end", "next", "steps", "tokens_to_end")
 
     def __init__(self) -> None:
         self.next: dict[int, _Place] = {}
@@ -136,16 +140,16 @@ class _Place:
         """Place after a backslash in this free text, if it has escapes."""
         self.is_end = False
         """Whether the answer may end here."""
-        self.due = NEVER
+        self.tokens_to_end = NEVER
         """Fewest tokens to the end from here, the end token included."""
         self.steps: tuple[_Step, ...] | None = None
         """Steps by tokens from here, computed on demand; in free text, only by tokens that are not plain."""
 
-    def after(self, byte: int) -> "_Place | None":
-        found = self.next.get(byte)
-        if found is None and self.free is not None and is_plain(byte, self.free):
+    def next_place(self, byte: int) -> "_Place | None":
+        following = self.next.get(byte)
+        if following is None and self.free is not None and is_plain(byte, self.free):
             return self
-        return found
+        return following
 
 
 class _Step(NamedTuple):
@@ -159,12 +163,12 @@ class FormGuide:
     def __init__(self, forms: Sequence[Form], vocabulary: Vocabulary, *, max_tokens: int) -> None:
         """Raises EngineFailed when no answer of the forms has at most `max_tokens` tokens, the end token included."""
         self._vocabulary = vocabulary
-        self._left = max_tokens
+        self._tokens_left = max_tokens
         places = _tree(forms)
         self._place = places[0]
         for place in reversed(places):  # later places were made after earlier ones
             self._measure(place)
-        if self._place.due > max_tokens:
+        if self._place.tokens_to_end > max_tokens:
             raise EngineFailed(
                 f"none of {len(forms)} allowed answers can be given in the {max_tokens} tokens of actors.max_answer_tokens. "
                 "Raise it."
@@ -172,23 +176,23 @@ class FormGuide:
 
     def allowed(self) -> Allowed:
         """See `Guide`."""
-        found = np.zeros(self._vocabulary.size, dtype=np.bool_)
-        place, left = self._place, self._left - 1
-        if place.free is not None and place.due <= left:
-            found |= self._vocabulary.plain[place.free]
+        allowed_tokens = np.zeros(self._vocabulary.size, dtype=np.bool_)
+        place, tokens_left = self._place, self._tokens_left - 1
+        if place.free is not None and place.tokens_to_end <= tokens_left:
+            allowed_tokens |= self._vocabulary.plain_text[place.free]
         for step in self._steps(place):
-            if step.to.due <= left:
-                found[step.tokens] = True
+            if step.to.tokens_to_end <= tokens_left:
+                allowed_tokens[step.tokens] = True
         if place.is_end:
-            found[self._vocabulary.ends] = True
-        return found
+            allowed_tokens[self._vocabulary.end_tokens] = True
+        return allowed_tokens
 
     def take(self, token: int) -> None:
         """See `Guide`."""
-        self._left -= 1
+        self._tokens_left -= 1
         place = self._place
-        if token in self._vocabulary.ends or (
-            place.free is not None and self._vocabulary.plain[place.free][token]
+        if token in self._vocabulary.end_tokens or (
+            place.free is not None and self._vocabulary.plain_text[place.free][token]
         ):
             return
         self._place = next(step.to for step in self._steps(place) if token in step.tokens)
@@ -201,20 +205,24 @@ class FormGuide:
         return place.steps
 
     def _measure(self, place: _Place) -> None:
-        """Compute `due`. Free text ends as soon as possible, by a token that begins with its end."""
+        """Compute `tokens_to_end`. Free text ends as soon as possible, by a token that begins with its end."""
         if place.is_end:
-            place.due = 1
+            place.tokens_to_end = 1
         elif place.free is None:
-            place.due = 1 + min((step.to.due for step in self._steps(place)), default=NEVER)
+            place.tokens_to_end = 1 + min(
+                (step.to.tokens_to_end for step in self._steps(place)), default=NEVER
+            )
         else:
-            ways = (
-                _begun(self._vocabulary.root, byte, to)
+            steps_to_end = (
+                _steps_beginning_with(self._vocabulary.root, byte, to)
                 for byte, to in place.next.items()
                 if to is not place.escape
             )
-            place.due = 1 + min((step.to.due for steps in ways for step in steps), default=NEVER)
+            place.tokens_to_end = 1 + min(
+                (step.to.tokens_to_end for steps in steps_to_end for step in steps), default=NEVER
+            )
         if place.escape is not None:
-            place.escape.due = 1 + place.due
+            place.escape.tokens_to_end = 1 + place.tokens_to_end
 
 
 class RecordedGuide:
@@ -223,24 +231,24 @@ class RecordedGuide:
     def __init__(self, allowed: bytes, vocabulary: Vocabulary) -> None:
         """`allowed`: sets packed by `core.grammar.allowed_tokens`."""
         self._sets = unpack_allowed(allowed)
-        self._ends = vocabulary.ends
+        self._ends = vocabulary.end_tokens
         self._at = 0
 
     def allowed(self) -> Allowed:
         """The set at this position. After the last one only end tokens, for a draw that differs from the recording."""
         if self._at < len(self._sets):
-            found: Allowed = self._sets[self._at]
-            return found
-        only = np.zeros(self._sets.shape[1], dtype=np.bool_)
-        only[self._ends] = True
-        return only
+            recorded: Allowed = self._sets[self._at]
+            return recorded
+        end_tokens = np.zeros(self._sets.shape[1], dtype=np.bool_)
+        end_tokens[self._ends] = True
+        return end_tokens
 
     def take(self, token: int) -> None:
         """See `Guide`."""
         self._at += 1
 
 
-def _begun(root: Branch, byte: int, place: _Place) -> Iterator[_Step]:
+def _steps_beginning_with(root: Branch, byte: int, place: _Place) -> Iterator[_Step]:
     """Steps by the tokens that begin with this byte."""
     branch = root.branches.get(byte)
     if branch is not None:
@@ -255,7 +263,9 @@ def _walk(tree: Branch, place: _Place) -> Iterator[_Step]:
         pairs = ((tree.branches[byte], to) for byte, to in place.next.items() if byte in tree.branches)
     else:
         pairs = (
-            (branch, to) for byte, branch in tree.branches.items() if (to := place.after(byte)) is not None
+            (branch, to)
+            for byte, branch in tree.branches.items()
+            if (to := place.next_place(byte)) is not None
         )
     for branch, to in pairs:
         if branch.tokens:
@@ -272,8 +282,8 @@ def _tree(forms: Sequence[Form]) -> list[_Place]:
     places = [_Place()]
     for form in forms:
         place = places[0]
-        for piece in form:
-            place = _free(place, piece) if isinstance(piece, FreeText) else _text(place, piece, places)
+        for part in form:
+            place = _free(place, part) if isinstance(part, FreeText) else _text(place, part, places)
         place.is_end = True
     for place in places:
         if place.free is not None and any(is_plain(byte, place.free) for byte in place.next):

@@ -125,8 +125,8 @@ class InProcessEngine:
         constraint: Constraint | None = None,
     ) -> Generation:
         """See `SeeingEngine.generate_seeing`."""
-        wanted = len(prompt_ids) + sampling.max_tokens
-        if not prompt_ids or (self._longest is not None and wanted > self._longest):
+        length = len(prompt_ids) + sampling.max_tokens
+        if not prompt_ids or (self._longest is not None and length > self._longest):
             raise EngineFailed(
                 f"a prompt of {len(prompt_ids)} tokens and an answer of up to {sampling.max_tokens} do not fit the "
                 f"model's {self._longest} positions. Lower actors.max_prompt_tokens."

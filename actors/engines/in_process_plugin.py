@@ -17,8 +17,8 @@ async def _opened(context: EngineContext) -> "AsyncIterator[InProcessEngine]":
     with loading():
         from hindcast.actors.engines.in_process import InProcessEngine
 
-    made = await asyncio.to_thread(InProcessEngine, context.folder, context.settings.policy)
-    async with made as engine:
+    engine_context = await asyncio.to_thread(InProcessEngine, context.folder, context.settings.policy)
+    async with engine_context as engine:
         yield engine
 
 

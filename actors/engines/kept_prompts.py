@@ -40,7 +40,7 @@ class KeptPrompts:
         """By the prompt's tokens and the digests of its pictures, the one used last at the end."""
         self._size = 0
 
-    def read(
+    def prefill(
         self, prompt_ids: Sequence[int], pictures: Sequence[ProcessedImage] = ()
     ) -> tuple[Any, torch.Tensor]:
         """States after a prompt and the logits that follow  # [1, vocabulary]."""
@@ -49,7 +49,7 @@ class KeptPrompts:
         kept = self._kept.get(key)
         if kept is None:
             begin = None if pictures else self._longest_prefix(ids)
-            states, logits = self._slots.read(prompt_ids, pictures, begin)
+            states, logits = self._slots.prefill(prompt_ids, pictures, begin)
             kept = self._kept[key] = _KeptPrompt(ids, len(pictures), states, logits, self._slots.size(states))
             self._size += kept.size
             while len(self._kept) > ALWAYS_KEPT and self._size > KEPT_BYTES:
@@ -65,16 +65,16 @@ class KeptPrompts:
     def _longest_prefix(self, ids: NDArray[np.int64]) -> Prefix[Any] | None:
         """What a prompt has in common with the kept one that it shares most with; its last token is always read."""
         longest = SHORTEST_PREFIX - 1
-        found = None
+        prefix = None
         for kept in self._kept.values():
-            most = min(len(ids) - 1, len(kept.ids))
+            max_length = min(len(ids) - 1, len(kept.ids))
             if (
-                most <= longest
+                max_length <= longest
                 or kept.pictures
                 or not np.array_equal(ids[: longest + 1], kept.ids[: longest + 1])
             ):
                 continue
-            parts = np.flatnonzero(ids[:most] != kept.ids[:most])
-            longest = int(parts[0]) if len(parts) else most
-            found = Prefix(kept.states, longest)
-        return found
+            differing = np.flatnonzero(ids[:max_length] != kept.ids[:max_length])
+            longest = int(differing[0]) if len(differing) else max_length
+            prefix = Prefix(kept.states, longest)
+        return prefix

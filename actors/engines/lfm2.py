@@ -64,8 +64,8 @@ class Lfm2Slots:
         self.refresh()
         for number, layer in enumerate(self._layers):
             if layer.taps is None:
-                empty = torch.zeros(slots, self._key_heads, 0, self._head_width, device=self._device)
-                self._attention[number] = empty, empty.clone()
+                no_keys = torch.zeros(slots, self._key_heads, 0, self._head_width, device=self._device)
+                self._attention[number] = no_keys, no_keys.clone()
             else:
                 self._windows[number] = torch.zeros(
                     self._kernel, slots, config.hidden_size, device=self._device
@@ -79,7 +79,7 @@ class Lfm2Slots:
         self._last_norm = self._model.model.embedding_norm.weight.detach()
         self._layers = [_layer_of(layer) for layer in self._model.model.layers]
 
-    def read(
+    def prefill(
         self,
         prompt_ids: Sequence[int],
         pictures: Sequence[ProcessedImage] = (),
@@ -88,9 +88,9 @@ class Lfm2Slots:
         """States after a prompt and the logits that follow  # [1, vocabulary]."""
         assert not pictures, "its tokenizer has none that stand for them"
         states = Lfm2States({}, {})
-        known = begin.length if begin else 0
+        prefix_length = begin.length if begin else 0
         hidden = self._embedding[
-            torch.tensor(prompt_ids[known:], device=self._device)
+            torch.tensor(prompt_ids[prefix_length:], device=self._device)
         ]  # [length - known, width]
         for number, layer in enumerate(self._layers):
             inputs = self._norm(hidden, layer.first_norm)
@@ -137,8 +137,8 @@ class Lfm2Slots:
         longest = max(self._counter.lengths) + 1
         self._reserve(longest)
         lengths = torch.tensor(self._counter.lengths, device=self._device)
-        shown = torch.arange(longest, device=self._device) <= lengths[:, None]
-        mask = shown[:, None, None]  # [active, 1, 1, longest]
+        visible = torch.arange(longest, device=self._device) <= lengths[:, None]
+        mask = visible[:, None, None]  # [active, 1, 1, longest]
         hidden = self._embedding[tokens.to(self._device)]  # [active, width]
         for number, layer in enumerate(self._layers):
             inputs = self._norm(hidden, layer.first_norm)
@@ -159,27 +159,27 @@ class Lfm2Slots:
         begin: Prefix[Lfm2States] | None,
     ) -> torch.Tensor:
         assert layer.taps is not None
-        before, after, values = functional.linear(inputs, layer.project).chunk(3, dim=-1)
+        input_gate, output_gate, values = functional.linear(inputs, layer.project).chunk(3, dim=-1)
         length, kernel = inputs.shape[0], self._kernel
         earlier = (
             begin.states.series[number][: kernel + begin.length]
             if begin
             else inputs.new_zeros(kernel, inputs.shape[1])
         )
-        series = states.series[number] = torch.cat((earlier, before * values))
-        taken = series[series.shape[0] - length - kernel + 1 :]  # [kernel - 1 + length, width]
-        total = taken[:length] * layer.taps[0]
+        series = states.series[number] = torch.cat((earlier, input_gate * values))
+        window = series[series.shape[0] - length - kernel + 1 :]  # [kernel - 1 + length, width]
+        total = window[:length] * layer.taps[0]
         for tap in range(1, kernel):
-            total.addcmul_(taken[tap : tap + length], layer.taps[tap])
-        return total.mul_(after)
+            total.addcmul_(window[tap : tap + length], layer.taps[tap])
+        return total.mul_(output_gate)
 
     def _convolve_step(self, number: int, layer: _Layer, inputs: torch.Tensor) -> torch.Tensor:
         assert layer.taps is not None
-        before, after, values = functional.linear(inputs, layer.project).chunk(3, dim=-1)
+        input_gate, output_gate, values = functional.linear(inputs, layer.project).chunk(3, dim=-1)
         window = self._windows[number][:, : inputs.shape[0]]  # [kernel, active, width]
         window[:-1] = window[1:].clone()
-        window[-1] = before * values
-        return (window * layer.taps[:, None]).sum(0).mul_(after)
+        window[-1] = input_gate * values
+        return (window * layer.taps[:, None]).sum(0).mul_(output_gate)
 
     def _attend(
         self,
@@ -192,27 +192,27 @@ class Lfm2Slots:
         last: bool,
     ) -> torch.Tensor:
         """Attention of `inputs` to a whole prompt  # [inputs, width]; of its last position alone  # [1, width] if `last`."""
-        known = begin.length if begin else 0
-        positions = torch.arange(known, known + inputs.shape[0], device=self._device)
+        prefix_length = begin.length if begin else 0
+        positions = torch.arange(prefix_length, prefix_length + inputs.shape[0], device=self._device)
         queries, keys, values = self._heads_of(layer, inputs, positions)  # [inputs, heads, head width]
         keys, values = keys.transpose(0, 1), values.transpose(0, 1)
         mask = None
         if begin:
-            before = [one[:, :known] for one in begin.states.attention[number]]
-            keys, values = torch.cat((before[0], keys), dim=1), torch.cat((before[1], values), dim=1)
+            prefix = [tensor[:, :prefix_length] for tensor in begin.states.attention[number]]
+            keys, values = torch.cat((prefix[0], keys), dim=1), torch.cat((prefix[1], values), dim=1)
             if not last:
                 mask = positions[:, None] >= torch.arange(keys.shape[1], device=self._device)
         keys, values = states.attention[number] = keys.contiguous(), values.contiguous()
-        asked = (queries[-1:] if last else queries).transpose(0, 1)
+        attending = (queries[-1:] if last else queries).transpose(0, 1)
         mixed = functional.scaled_dot_product_attention(
-            asked[None],
+            attending[None],
             keys[None],
             values[None],
             attn_mask=mask,
             is_causal=not last and mask is None,
             enable_gqa=self._grouped,
         )
-        return mixed[0].transpose(0, 1).reshape(asked.shape[1], -1)
+        return mixed[0].transpose(0, 1).reshape(attending.shape[1], -1)
 
     def _attend_step(
         self, number: int, layer: _Layer, inputs: torch.Tensor, lengths: torch.Tensor, mask: torch.Tensor
@@ -260,12 +260,12 @@ class Lfm2Slots:
     def _reserve(self, length: int) -> None:
         if length <= self._capacity:
             return
-        more = -(-length // GROWTH) * GROWTH - self._capacity
-        self._capacity += more
+        added = -(-length // GROWTH) * GROWTH - self._capacity
+        self._capacity += added
         for number, (keys, values) in self._attention.items():
             self._attention[number] = (
-                functional.pad(keys, (0, 0, 0, more)),
-                functional.pad(values, (0, 0, 0, more)),
+                functional.pad(keys, (0, 0, 0, added)),
+                functional.pad(values, (0, 0, 0, added)),
             )
 
 
@@ -311,5 +311,5 @@ def _layer_of(layer: Any) -> _Layer:
 
 def _turned(values: torch.Tensor, cosine: torch.Tensor, sine: torch.Tensor) -> torch.Tensor:
     """Apply rotary positions to heads  # [rows, heads, head width]."""
-    left, right = values.chunk(2, dim=-1)
-    return values * cosine + torch.cat((-right, left), dim=-1) * sine
+    first_half, second_half = values.chunk(2, dim=-1)
+    return values * cosine + torch.cat((-second_half, first_half), dim=-1) * sine

@@ -63,43 +63,45 @@ class Rescorer:
     @torch.inference_mode()
     def rescore(self, answers: Sequence[GivenAnswer]) -> list[Rescored]:
         """Compare each answer with the loaded weights, in order."""
-        found: dict[int, Rescored] = {}
+        rescored: dict[int, Rescored] = {}
         for temperature in sorted({answer.sampling.temperature for answer in answers}):
-            own = [i for i, answer in enumerate(answers) if answer.sampling.temperature == temperature]
+            indices = [i for i, answer in enumerate(answers) if answer.sampling.temperature == temperature]
             samples = [
-                SampleToScore(one.prompt_ids, one.action_ids, one.allowed, one.pictures)
-                for one in (answers[i] for i in own)
+                SampleToScore(given.prompt_ids, given.action_ids, given.allowed, given.pictures)
+                for given in (answers[i] for i in indices)
             ]
             for pack in packs(samples, tokens_per_forward=self._tokens_per_forward):
-                parts = distributions(
+                pack_logprobs = distributions(
                     self._model, [samples[index] for index in pack], temperature=temperature
                 )
-                for index, logprobs in zip(pack, parts, strict=True):
-                    found[own[index]] = _rescored(answers[own[index]], logprobs)
-        return [found[index] for index in range(len(answers))]
+                for index, logprobs in zip(pack, pack_logprobs, strict=True):
+                    rescored[indices[index]] = _rescored(answers[indices[index]], logprobs)
+        return [rescored[index] for index in range(len(answers))]
 
 
 def _rescored(answer: GivenAnswer, logprobs: torch.Tensor) -> Rescored:
     """Compare one answer with its sampling distributions  # [tokens, vocabulary]."""
     tokens = torch.tensor(answer.action_ids)[:, None]
-    own = logprobs.gather(-1, tokens)[:, 0]
+    sampled = logprobs.gather(-1, tokens)[:, 0]
     recorded = torch.tensor(answer.logprobs, dtype=torch.float32)
     misses = (
-        logprobs.max(-1).values - own
+        logprobs.max(-1).values - sampled
         if answer.sampling.temperature == 0
         else _misses(logprobs, tokens, answer.sampling)
     )
-    return Rescored(differences=(own - recorded).abs().tolist(), misses=misses.tolist())
+    return Rescored(differences=(sampled - recorded).abs().tolist(), misses=misses.tolist())
 
 
 def _misses(logprobs: torch.Tensor, tokens: torch.Tensor, sampling: Sampling) -> torch.Tensor:
     uniforms = np.random.Generator(np.random.PCG64(sampling.seed)).random(sampling.max_tokens)
     cumulative = logprobs.double().exp().cumsum(-1)
-    drawn = torch.from_numpy(uniforms[: len(tokens)])
-    thresholds = drawn * cumulative[:, -1]
-    above = cumulative.gather(-1, tokens)[:, 0]
-    below = torch.where(
-        tokens[:, 0] > 0, cumulative.gather(-1, (tokens - 1).clamp(min=0))[:, 0], torch.zeros_like(above)
+    draws = torch.from_numpy(uniforms[: len(tokens)])
+    thresholds = draws * cumulative[:, -1]
+    cumulative_above = cumulative.gather(-1, tokens)[:, 0]
+    cumulative_below = torch.where(
+        tokens[:, 0] > 0,
+        cumulative.gather(-1, (tokens - 1).clamp(min=0))[:, 0],
+        torch.zeros_like(cumulative_above),
     )
-    short, far = below - thresholds, thresholds - above
+    short, far = cumulative_below - thresholds, thresholds - cumulative_above
     return torch.maximum(short, far).clamp(min=0.0)

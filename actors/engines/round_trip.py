@@ -51,26 +51,28 @@ def round_trip(policy: LoadedPolicy, prompts: Sequence[RoundTripPrompt]) -> Roun
 
     Raises ModelFileError when the engine cannot serve this architecture.
     """
-    samplings = [Sampling(temperature=each, max_tokens=TOKENS, seed=SEED) for each in (0.0, 1.0)]
-    asked = [(prompt, sampling) for prompt in prompts for sampling in samplings]
+    samplings = [
+        Sampling(temperature=temperature, max_tokens=TOKENS, seed=SEED) for temperature in (0.0, 1.0)
+    ]
+    requests = [(prompt, sampling) for prompt in prompts for sampling in samplings]
     batch: DecodingBatch[int] = DecodingBatch(
-        policy.model, tokenizer=policy.tokenizer, stops=policy.stops, slots=len(asked)
+        policy.model, tokenizer=policy.tokenizer, stops=policy.stops, slots=len(requests)
     )
-    ended: list[DecodingRow[int]] = []
-    for number, (prompt, sampling) in enumerate(asked):
+    ended_rows: list[DecodingRow[int]] = []
+    for number, (prompt, sampling) in enumerate(requests):
         row = batch.admit(number, list(prompt.prompt_ids), sampling, 0, pictures=prompt.pictures)
-        ended += [] if row is None else [row]
+        ended_rows += [] if row is None else [row]
     while batch:
-        ended += batch.step(0)
+        ended_rows += batch.step(0)
     samples = [
         SampleToScore(prompt.prompt_ids, row.tokens, pictures=prompt.pictures)
-        for row, (prompt, _) in ((row, asked[row.key]) for row in ended)
+        for row, (prompt, _) in ((row, requests[row.key]) for row in ended_rows)
     ]
     with torch.inference_mode():
         scored = score(policy.model, samples, temperature=1.0, tokens_per_forward=2048)
     differences = [
         abs(float(value) - sampled)
-        for row, values in zip(ended, scored, strict=True)
+        for row, values in zip(ended_rows, scored, strict=True)
         for value, sampled in zip(values, row.logprobs, strict=True)
     ]
-    return RoundTrip(answers=len(ended), tokens=len(differences), difference=max(differences))
+    return RoundTrip(answers=len(ended_rows), tokens=len(differences), difference=max(differences))

@@ -34,7 +34,7 @@ class Prefix(NamedTuple, Generic[States]):
 class Slots(Protocol):
     """A model with the states of several sequences. Use it in inference mode."""
 
-    def read(
+    def prefill(
         self,
         prompt_ids: Sequence[int],
         pictures: Sequence[ProcessedImage] = (),
@@ -120,7 +120,7 @@ class CacheSlots:
     def refresh(self) -> None:
         """Do nothing: no state here derives from the weights."""
 
-    def read(
+    def prefill(
         self,
         prompt_ids: Sequence[int],
         pictures: Sequence[ProcessedImage] = (),
@@ -128,13 +128,13 @@ class CacheSlots:
     ) -> tuple[ReadPrompt, torch.Tensor]:
         """States after a prompt and the logits that follow  # [1, vocabulary]. With windows, all of it is computed."""
         cache = DynamicCache(config=self._model.config)
-        known = 0 if begin is None else _continue(cache, begin)
-        ids = torch.tensor([prompt_ids[known:]], device=self._device)
-        beside = picture_inputs(self._model, ids, pictures, [len(prompt_ids)]) if pictures else {}
-        given = {"input_ids": ids, **beside}
-        output = self._model(past_key_values=cache, use_cache=True, logits_to_keep=1, **given)
-        places = beside.get("position_ids")
-        shift = 0 if places is None else int(places.max()) + 1 - len(prompt_ids)
+        prefix_length = 0 if begin is None else _continue(cache, begin)
+        ids = torch.tensor([prompt_ids[prefix_length:]], device=self._device)
+        image_inputs = picture_inputs(self._model, ids, pictures, [len(prompt_ids)]) if pictures else {}
+        inputs = {"input_ids": ids, **image_inputs}
+        output = self._model(past_key_values=cache, use_cache=True, logits_to_keep=1, **inputs)
+        position_ids = image_inputs.get("position_ids")
+        shift = 0 if position_ids is None else int(position_ids.max()) + 1 - len(prompt_ids)
         return ReadPrompt(cache, shift), output.logits[:, -1].float()
 
     def size(self, states: ReadPrompt) -> int:
@@ -148,8 +148,8 @@ class CacheSlots:
         self._reserve(length + 1)
         slot = self._counter.admit(length)
         self._shifts[slot] = states.shift
-        for own, other in zip(self._layers, states.cache.layers, strict=True):
-            own.fill(slot, other)
+        for slot_layer, prompt_layer in zip(self._layers, states.cache.layers, strict=True):
+            slot_layer.fill(slot, prompt_layer)
         return slot
 
     def release(self, slot: int) -> int:
@@ -163,18 +163,18 @@ class CacheSlots:
 
     def step(self, tokens: torch.Tensor) -> torch.Tensor:
         """Feed one token to every active slot; returns the next logits  # [active, vocabulary] float32."""
-        own = self._counter.lengths
-        longest = max(own) + 1
+        own_lengths = self._counter.lengths
+        longest = max(own_lengths) + 1
         self._reserve(longest)
-        lengths = torch.tensor(own, device=self._device)
-        places = [length + shift for length, shift in zip(own, self._shifts, strict=False)]
+        lengths = torch.tensor(own_lengths, device=self._device)
+        positions = [length + shift for length, shift in zip(own_lengths, self._shifts, strict=False)]
         cache = DynamicCache(config=self._model.config)
         cache.layers = [layer.view(lengths, longest) for layer in self._layers]
         mask = torch.arange(longest, device=self._device) <= lengths[:, None]  # [active, longest]
         output = self._model(
             input_ids=tokens.to(self._device)[:, None],
             attention_mask=mask[:, None, None, :],
-            position_ids=torch.tensor(places, device=self._device)[:, None],
+            position_ids=torch.tensor(positions, device=self._device)[:, None],
             past_key_values=cache,
             use_cache=True,
         )
@@ -197,9 +197,9 @@ class _Attention:
         self._values = layer.values.new_zeros((slots, layer.values.shape[1], 0, layer.values.shape[3]))
 
     def reserve(self, capacity: int) -> None:
-        more = capacity - self._keys.shape[2]
-        self._keys = torch.nn.functional.pad(self._keys, (0, 0, 0, more))
-        self._values = torch.nn.functional.pad(self._values, (0, 0, 0, more))
+        added = capacity - self._keys.shape[2]
+        self._keys = torch.nn.functional.pad(self._keys, (0, 0, 0, added))
+        self._values = torch.nn.functional.pad(self._values, (0, 0, 0, added))
 
     def fill(self, slot: int, layer: Any) -> None:
         length = layer.keys.shape[2]

@@ -40,7 +40,7 @@ class CriticValuer:
         if self._tokenizer is None:
             self._tokenizer = load_tokenizer(self._folder)
         model = self._critic(published)
-        found = []
+        state_values = []
         for state in states:
             task = state.task
             scaffold = scaffold_of(task, self._settings.scaffold)
@@ -57,8 +57,8 @@ class CriticValuer:
                 heading=heading,
             )
             with torch.no_grad():
-                found += values_of(model([prompt.ids]))
-        return found
+                state_values += values_of(model([prompt.ids]))
+        return state_values
 
     def _critic(self, published: WeightsPublished) -> Critic:
         if self._loaded is None or self._loaded[0] != published.weights.sha256:

@@ -47,19 +47,19 @@ _REFUSALS: dict[str, tuple[StepResult, str]] = {
 }
 
 
-async def _ask(window: Window, action: Action, way: str, option: str = "") -> dict[str, Any]:
+async def _ask(window: Window, action: Action, operation: str, option: str = "") -> dict[str, Any]:
     """Ask act.js about the action's element. Raises ActionRefused unless the element is ready."""
-    found: dict[str, Any] = await window.tab.page.evaluate(
-        ACT_JS, {"id": action.element, "way": way, "option": option}
+    reply: dict[str, Any] = await window.tab.page.evaluate(
+        ACT_JS, {"id": action.element, "way": operation, "option": option}
     )
-    window.touched = window.touched or box_in(found.get("box"))
-    state = found.get("state")
+    window.touched = window.touched or box_in(reply.get("box"))
+    state = reply.get("state")
     if state != "ready":
-        result, words = _REFUSALS.get(str(state), ("not_actionable", "element {id} cannot be acted upon"))
+        result, template = _REFUSALS.get(str(state), ("not_actionable", "element {id} cannot be acted upon"))
         raise ActionRefused(
-            result, words.format(id=action.element, option=option, offered=found.get("offered", ""))
+            result, template.format(id=action.element, option=option, offered=reply.get("offered", ""))
         )
-    return found
+    return reply
 
 
 async def _click(window: Window, action: Action) -> None:
@@ -116,10 +116,10 @@ _KEYS = {name.lower(): name for name in (*_EDITING, *_MOVING)} | {
 async def _press(window: Window, action: Action) -> None:
     if action.element is not None:
         await _click(window, action)
-    asked = (action.argument or "").strip()
+    combination = (action.argument or "").strip()
     keys = (
-        [_KEYS.get(part.strip().lower(), part.strip()) for part in asked.split("+")]
-        if asked != "+"
+        [_KEYS.get(key.strip().lower(), key.strip()) for key in combination.split("+")]
+        if combination != "+"
         else ["+"]
     )
     try:
@@ -127,15 +127,15 @@ async def _press(window: Window, action: Action) -> None:
     except PlaywrightError as error:
         if "Unknown key" in str(error):
             raise ActionRefused(
-                "not_actionable", f"there is no key {asked!r}; keys are named as Enter, Tab, Control+a"
+                "not_actionable", f"there is no key {combination!r}; keys are named as Enter, Tab, Control+a"
             ) from error
         raise
 
 
 def _scroll(direction: int) -> "Executor":
     async def scroll(window: Window, action: Action) -> None:
-        asked = {"share": direction * window.scroll_share, "heard_s": SCROLL_HEARD_S}
-        if not await window.tab.page.evaluate(SCROLL_JS, asked):
+        arguments = {"share": direction * window.scroll_share, "heard_s": SCROLL_HEARD_S}
+        if not await window.tab.page.evaluate(SCROLL_JS, arguments):
             raise ActionRefused(
                 "not_actionable", f"the page does not scroll further {'down' if direction > 0 else 'up'}"
             )
@@ -163,11 +163,11 @@ async def _new_tab(window: Window, action: Action) -> None:
 
 
 async def _focus_tab(window: Window, action: Action) -> None:
-    asked = (action.argument or "").strip()
-    index = int(asked) if asked.isdecimal() else -1
+    tab_number = (action.argument or "").strip()
+    index = int(tab_number) if tab_number.isdecimal() else -1
     if not 0 <= index < len(window.tabs):
         raise ActionRefused(
-            "not_actionable", f"there is no tab {asked!r}; tabs are numbered 0 to {len(window.tabs) - 1}"
+            "not_actionable", f"there is no tab {tab_number!r}; tabs are numbered 0 to {len(window.tabs) - 1}"
         )
     window.focus(index)
     await window.tab.page.bring_to_front()
@@ -191,14 +191,17 @@ async def _goto(window: Window, action: Action) -> None:
 
 
 async def _back(window: Window, action: Action) -> None:
-    before = window.tab.navigations
-    if await window.tab.page.go_back(wait_until="commit") is None and window.tab.navigations == before:
+    navigations = window.tab.navigations
+    if await window.tab.page.go_back(wait_until="commit") is None and window.tab.navigations == navigations:
         raise ActionRefused("not_actionable", "there is no page to go back to")
 
 
 async def _forward(window: Window, action: Action) -> None:
-    before = window.tab.navigations
-    if await window.tab.page.go_forward(wait_until="commit") is None and window.tab.navigations == before:
+    navigations = window.tab.navigations
+    if (
+        await window.tab.page.go_forward(wait_until="commit") is None
+        and window.tab.navigations == navigations
+    ):
         raise ActionRefused("not_actionable", "there is no page to go forward to")
 
 

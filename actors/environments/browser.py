@@ -115,10 +115,10 @@ class BrowserHost:
         elif wiped:
             self._idle.append(window)
             # per site: the windows of one site must not displace those of another while a group waits
-            same = [idle for idle in self._idle if idle.site == window.site]
-            if len(same) > self._settings.contexts:
-                self._idle.remove(same[0])
-                await self._close(same[0])
+            idle_of_site = [idle for idle in self._idle if idle.site == window.site]
+            if len(idle_of_site) > self._settings.contexts:
+                self._idle.remove(idle_of_site[0])
+                await self._close(idle_of_site[0])
         else:
             await self._close(window)
 
@@ -130,13 +130,13 @@ class BrowserHost:
 
     def _take_idle(self, site: str, key: str, origins: tuple[str, ...]) -> Window | None:
         """The idle window that served the same family last, else the longest idle one of the site and its origins."""
-        fitting = [one for one in self._idle if one.site == site and one.origins == origins]
-        found = next((window for window in reversed(fitting) if window.key == key), None)
-        if found is None:
-            found = next(iter(fitting), None)
-        if found is not None:
-            self._idle.remove(found)
-        return found
+        fitting = [idle for idle in self._idle if idle.site == site and idle.origins == origins]
+        chosen = next((window for window in reversed(fitting) if window.key == key), None)
+        if chosen is None:
+            chosen = next(iter(fitting), None)
+        if chosen is not None:
+            self._idle.remove(chosen)
+        return chosen
 
     async def _open(self, chromium: Chromium, origins: tuple[str, ...], traits: SiteTraits) -> Window:
         try:
@@ -186,10 +186,10 @@ class BrowserHost:
         async with self._starting:
             chromium = self._current
             if chromium is not None:
-                why = self._why_replace(chromium)
-                if not why:
+                reason = self._why_replace(chromium)
+                if not reason:
                     return chromium
-                _log.info("browser_replaced", reason=why, episodes=chromium.episodes)
+                _log.info("browser_replaced", reason=reason, episodes=chromium.episodes)
                 self._current = None
                 self._idle.clear()
                 if not self._busy.get(chromium) or not chromium.alive:

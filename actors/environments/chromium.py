@@ -216,15 +216,15 @@ async def _start_driver(resources: AsyncExitStack, token: str) -> Playwright:
 @contextmanager
 def _variable(name: str, value: str) -> Iterator[None]:
     """Set an environment variable for child processes that start inside the context."""
-    before = os.environ.get(name)
+    previous_value = os.environ.get(name)
     os.environ[name] = value
     try:
         yield
     finally:
-        if before is None:
+        if previous_value is None:
             os.environ.pop(name, None)
         else:
-            os.environ[name] = before
+            os.environ[name] = previous_value
 
 
 def _group_leaders(token: str) -> list[psutil.Process]:
@@ -232,7 +232,10 @@ def _group_leaders(token: str) -> list[psutil.Process]:
     leaders = []
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.Error, ProcessLookupError):
-            if any(token in part for part in process.cmdline()) and os.getpgid(process.pid) == process.pid:
+            if (
+                any(token in argument for argument in process.cmdline())
+                and os.getpgid(process.pid) == process.pid
+            ):
                 leaders.append(process)
     return leaders
 

@@ -27,26 +27,26 @@ def is_allowed(url: str, origins: tuple[str, ...]) -> bool:
         return True
     if url.startswith("blob:"):
         return is_allowed(url.removeprefix("blob:"), origins)
-    return any(_within(url, origin) for origin in origins)
+    return any(_is_within(url, origin) for origin in origins)
 
 
-def _within(url: str, origin: str) -> bool:
+def _is_within(url: str, origin: str) -> bool:
     try:
-        parts, wanted = urlsplit(url), urlsplit(origin)
+        address, allowed = urlsplit(url), urlsplit(origin)
     except ValueError:  # invalid, such as http://[x
         return False
-    if parts.scheme != wanted.scheme:
+    if address.scheme != allowed.scheme:
         return False
-    if wanted.scheme == "file":
-        path, folder = unquote(parts.path), unquote(wanted.path).rstrip("/") + "/"
-        return not parts.netloc and path.startswith(folder) and "/../" not in path
-    return parts.hostname == wanted.hostname and _port(url) == _port(origin)
+    if allowed.scheme == "file":
+        path, folder = unquote(address.path), unquote(allowed.path).rstrip("/") + "/"
+        return not address.netloc and path.startswith(folder) and "/../" not in path
+    return address.hostname == allowed.hostname and _port(url) == _port(origin)
 
 
 def _port(url: str) -> int | None:
-    parts = urlsplit(url)
+    address = urlsplit(url)
     try:
-        return parts.port or _DEFAULT_PORTS.get(parts.scheme)
+        return address.port or _DEFAULT_PORTS.get(address.scheme)
     except ValueError:
         return None
 
@@ -98,8 +98,8 @@ def authorities(origins: tuple[str, ...]) -> frozenset[tuple[str, int]]:
     >>> sorted(authorities(("https://shop.example", "file:///srv/pages")))
     [('shop.example', 443)]
     """
-    named = ((urlsplit(origin).hostname, _port(origin)) for origin in origins)
-    return frozenset((host, port) for host, port in named if host and port is not None)
+    hosts_and_ports = ((urlsplit(origin).hostname, _port(origin)) for origin in origins)
+    return frozenset((host, port) for host, port in hosts_and_ports if host and port is not None)
 
 
 def bypass_list(origins: tuple[str, ...]) -> str:

@@ -143,9 +143,9 @@ def environments_of(settings: Settings) -> dict[str, Environment]:
 
 def options_of(name: str, settings: Settings) -> Any:
     """`sites.options.NAME` as the environment's own struct. Raises SettingsError where it is not what that allows."""
-    given = settings.sites.options.get(name, {})
+    option_values = settings.sites.options.get(name, {})
     return read_options(
-        find_environment(name).options, given, of=f"sites.options of the environment {name!r}"
+        find_environment(name).options, option_values, of=f"sites.options of the environment {name!r}"
     )
 
 

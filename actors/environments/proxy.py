@@ -29,9 +29,9 @@ Network = IPv4Network | IPv6Network
 _NAT64 = IPv6Network("64:ff9b::/96")
 
 
-def networks(written: tuple[str, ...]) -> tuple[Network, ...]:
+def networks(texts: tuple[str, ...]) -> tuple[Network, ...]:
     """Parse networks such as `10.0.0.0/8`, or single addresses. Raises ValueError for anything else."""
-    return tuple(ip_network(one) for one in written)
+    return tuple(ip_network(text) for text in texts)
 
 
 def may_reach(host: str, address: str, private: tuple[Network, ...]) -> bool:
@@ -46,13 +46,15 @@ def may_reach(host: str, address: str, private: tuple[Network, ...]) -> bool:
     >>> may_reach("shop.example", "::ffff:169.254.169.254", ())
     False
     """
-    meant = _plain(ip_address(address.split("%")[0]))
-    named = _literal(host)
-    if named is not None:
-        return _plain(named) == meant
+    target = _as_ipv4(ip_address(address.split("%")[0]))
+    literal = _literal(host)
+    if literal is not None:
+        return _as_ipv4(literal) == target
     if host == "localhost" or host.endswith(".localhost"):
-        return meant.is_loopback
-    return _public(meant) or any(meant.version == network.version and meant in network for network in private)
+        return target.is_loopback
+    return _public(target) or any(
+        target.version == network.version and target in network for network in private
+    )
 
 
 def _literal(host: str) -> Address | None:
@@ -62,7 +64,7 @@ def _literal(host: str) -> Address | None:
         return None
 
 
-def _plain(address: Address) -> Address:
+def _as_ipv4(address: Address) -> Address:
     """The IPv4 address that an IPv6 one represents, if it represents one."""
     if isinstance(address, IPv6Address):
         if address in _NAT64:
@@ -97,8 +99,8 @@ _log = structlog.get_logger(__name__)
 
 async def system_resolver(host: str, port: int) -> list[str]:
     """Resolve with the operating system."""
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return [str(address[0]) for *_, address in found]
+    entries = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return [str(address[0]) for *_, address in entries]
 
 
 class ProxyRequest(NamedTuple):
@@ -128,8 +130,8 @@ def parse_request(head: bytes) -> ProxyRequest:
     line, *fields = head.removesuffix(b"\r\n\r\n").split(b"\r\n")
     try:
         method, target, version = line.decode("ascii").split(" ")
-        parts = urlsplit(f"//{target}" if method == "CONNECT" else target)
-        host, port = parts.hostname, parts.port
+        site_address = urlsplit(f"//{target}" if method == "CONNECT" else target)
+        host, port = site_address.hostname, site_address.port
     except ValueError as error:
         raise MalformedProxyRequest(f"no request to a proxy: {line[:100]!r}") from error
     if not host or not version.startswith("HTTP/1."):
@@ -138,21 +140,27 @@ def parse_request(head: bytes) -> ProxyRequest:
         if port is None:
             raise MalformedProxyRequest(f"a tunnel without a port: {target[:100]}")
         return ProxyRequest(True, host, port, b"")
-    if parts.scheme != "http" or "@" in parts.netloc:
+    if site_address.scheme != "http" or "@" in site_address.netloc:
         raise MalformedProxyRequest(f"no plain request: {target[:100]}")
-    path = target[len("http://") + len(parts.netloc) :]
+    path = target[len("http://") + len(site_address.netloc) :]
     if not path.startswith("/"):
         path = "/" + path
-    kept = [field for field in fields if field.split(b":", 1)[0].strip().lower() not in _DROPPED]
-    sent = [f"{method} {path} {version}".encode(), b"Host: " + parts.netloc.encode(), *kept]
-    return ProxyRequest(False, host, port or 80, b"\r\n".join([*sent, b"Connection: close", b"", b""]))
+    kept_fields = [field for field in fields if field.split(b":", 1)[0].strip().lower() not in _DROPPED]
+    request_lines = [
+        f"{method} {path} {version}".encode(),
+        b"Host: " + site_address.netloc.encode(),
+        *kept_fields,
+    ]
+    return ProxyRequest(
+        False, host, port or 80, b"\r\n".join([*request_lines, b"Connection: close", b"", b""])
+    )
 
 
 def closing(head: bytes) -> bytes:
     """A response's head with `Connection: close` in place of the site's own connection fields."""
     line, *fields = head.removesuffix(b"\r\n\r\n").split(b"\r\n")
-    kept = [field for field in fields if field.split(b":", 1)[0].strip().lower() not in _DROPPED]
-    return b"\r\n".join([line, *kept, b"Connection: close", b"", b""])
+    kept_fields = [field for field in fields if field.split(b":", 1)[0].strip().lower() not in _DROPPED]
+    return b"\r\n".join([line, *kept_fields, b"Connection: close", b"", b""])
 
 
 class FilteringProxy:
@@ -211,14 +219,14 @@ class FilteringProxy:
         try:
             async with asyncio.timeout(HEAD_S):
                 head = await reader.readuntil(b"\r\n\r\n")
-            asked = parse_request(head)
-            if (asked.host, asked.port) not in self._allowed:
-                self.refuse(f"{asked.host}:{asked.port}")
+            request = parse_request(head)
+            if (request.host, request.port) not in self._allowed:
+                self.refuse(f"{request.host}:{request.port}")
                 return
-            from_site, to_site = await self._connect(asked.host, asked.port)
+            from_site, to_site = await self._connect(request.host, request.port)
             self.trouble = ""
             try:
-                await self._exchange(asked, reader, writer, from_site, to_site)
+                await self._exchange(request, reader, writer, from_site, to_site)
             finally:
                 to_site.transport.abort()
         except MalformedProxyRequest as error:
@@ -232,52 +240,52 @@ class FilteringProxy:
             # unlike abort, close delivers what was written
             writer.close()
 
-    def refuse(self, place: str) -> None:
+    def refuse(self, authority: str) -> None:
         """Record a refused place, from here or from the route, and log it once: a site may need it."""
-        if place not in self.refused and len(self.refused) < REFUSALS:
-            self.refused.add(place)
-            _log.info("address_refused", address=place)
+        if authority not in self.refused and len(self.refused) < REFUSALS:
+            self.refused.add(authority)
+            _log.info("address_refused", address=authority)
 
     async def _connect(self, host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Connect to a checked address. Raises Unreachable."""
         try:
             async with asyncio.timeout(CONNECT_S):
-                found = await self._resolver(host, port)
-                allowed = [address for address in found if may_reach(host, address, self._private)]
+                addresses = await self._resolver(host, port)
+                allowed = [address for address in addresses if may_reach(host, address, self._private)]
                 if not allowed:
                     raise Unreachable(
-                        f"{host} resolves to {', '.join(found[:3]) or 'nothing'}, which is no public address. If the "
+                        f"{host} resolves to {', '.join(addresses[:3]) or 'nothing'}, which is no public address. If the "
                         "site is meant to be there, name the network in actors.private_networks, or the address "
                         "itself as the origin."
                     )
-                last: OSError | None = None
+                last_error: OSError | None = None
                 for address in allowed:
                     try:
                         return await asyncio.open_connection(address, port, limit=HEAD_BYTES)
                     except OSError as error:
-                        last = error
+                        last_error = error
         except TimeoutError as error:
             raise Unreachable(f"{host}:{port} did not answer within {CONNECT_S:g} s") from error
         except (OSError, ValueError) as error:
             raise Unreachable(f"{host} could not be resolved: {error}") from error
-        raise Unreachable(f"{host}:{port} refused the connection: {last}")
+        raise Unreachable(f"{host}:{port} refused the connection: {last_error}")
 
     async def _exchange(
         self,
-        asked: ProxyRequest,
+        request: ProxyRequest,
         from_client: asyncio.StreamReader,
         to_client: asyncio.StreamWriter,
         from_site: asyncio.StreamReader,
         to_site: asyncio.StreamWriter,
     ) -> None:
         """Carry both directions until one of them ends."""
-        if asked.tunnel:
+        if request.tunnel:
             to_client.write(b"HTTP/1.1 200 OK\r\n\r\n")
         else:
-            to_site.write(asked.head)
+            to_site.write(request.head)
         async with asyncio.TaskGroup() as pumps:
             sending = pumps.create_task(_pump(from_client, to_site))
-            receiving = pumps.create_task(_answer(from_site, to_client, heads=not asked.tunnel))
+            receiving = pumps.create_task(_answer(from_site, to_client, heads=not request.tunnel))
             await asyncio.wait((sending, receiving), return_when=asyncio.FIRST_COMPLETED)
             sending.cancel()
             receiving.cancel()

@@ -99,12 +99,12 @@ def plain_address(url: str) -> str:
     >>> plain_address("http://127.0.0.1:4711/cart?id=3")
     '/cart?id=3'
     """
-    parts = urlsplit(url)
-    if parts.scheme == "file":
-        return urlunsplit(("", "", "/" + parts.path.rsplit("/", 1)[-1], parts.query, parts.fragment))
-    if parts.scheme not in ("http", "https"):
+    address = urlsplit(url)
+    if address.scheme == "file":
+        return urlunsplit(("", "", "/" + address.path.rsplit("/", 1)[-1], address.query, address.fragment))
+    if address.scheme not in ("http", "https"):
         return url
-    return urlunsplit(("", "", parts.path, parts.query, parts.fragment))
+    return urlunsplit(("", "", address.path, address.query, address.fragment))
 
 
 def page_digest(page: Page) -> str:
@@ -130,19 +130,19 @@ async def take_snapshot(browser_page: BrowserPage, *, stay: bool = False, outlin
     )
 
 
-def decode_snapshot(found: object) -> Snapshot:
+def decode_snapshot(result: object) -> Snapshot:
     """Parse and check the script's result; a page may have tampered with it."""
-    if not isinstance(found, str) or len(found) > MAX_SNAPSHOT_CHARS:
+    if not isinstance(result, str) or len(result) > MAX_SNAPSHOT_CHARS:
         raise EnvironmentFailed(
-            f"The page answered its snapshot with {type(found).__name__} instead of a page description. "
+            f"The page answered its snapshot with {type(result).__name__} instead of a page description. "
             "It overrides JSON or Promise in a way that snapshots cannot work with."
         )
     try:
-        snapshot = decode_json(found, Snapshot)
+        snapshot = decode_json(result, Snapshot)
     except (msgspec.DecodeError, UnicodeEncodeError) as error:
         raise EnvironmentFailed(f"The page's snapshot does not decode: {error}.") from error
     if snapshot.page is not None:
-        wrong = next((why for node in snapshot.page.nodes if (why := _why_forged(node))), "")
+        wrong = next((forgery for node in snapshot.page.nodes if (forgery := _why_forged(node))), "")
         ids = [node.id for node in snapshot.page.nodes if node.id is not None]
         wrong = wrong or _why_outline_forged(snapshot.page, len(ids))
         if wrong or ids != list(range(1, len(ids) + 1)):
@@ -162,7 +162,9 @@ def _why_outline_forged(page: Page, numbers: int) -> str:
     if ids != sorted(set(ids)) or not all(0 < number <= numbers for number in ids):
         return "the outline's numbers are"
     depths = [element.depth for element in outline]
-    if any(not 0 <= depth <= before + 1 for before, depth in zip([-1, *depths], depths, strict=False)):
+    if any(
+        not 0 <= depth <= parent_depth + 1 for parent_depth, depth in zip([-1, *depths], depths, strict=False)
+    ):
         return "the outline's depth is"
     return next(("the outline's tag is" for element in outline if not _TAG.fullmatch(element.tag)), "")
 

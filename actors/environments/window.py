@@ -173,8 +173,8 @@ class Window:
     async def guard(self, script: str) -> None:
         """Attach the boundary, the listeners and the script of every document to the context."""
         # each address that reaches the route costs a round trip through the driver
-        asked = "**/*" if self._latency_s else questionable(self.origins)
-        await self.context.route(asked, self._route)
+        pattern = "**/*" if self._latency_s else questionable(self.origins)
+        await self.context.route(pattern, self._route)
         self.context.on("page", self._page_opened)
         self.context.on("page", self._close_surplus)
         self.context.on("dialog", _answer_dialog)
@@ -329,10 +329,10 @@ async def take_picture(window: Window, *, width: int, quality: int) -> WindowIma
         return WindowImage(missing="the window has no size")
     scale = min(1.0, width / view.client_width)
     clip = {"x": view.page_x, "y": view.page_y, "width": view.client_width, "height": view.client_height}
-    taken = await devtools.send(
+    screenshot = await devtools.send(
         "Page.captureScreenshot", {"format": "jpeg", "quality": quality, "clip": {**clip, "scale": scale}}
     )
-    image = b64decode(taken["data"])
+    image = b64decode(screenshot["data"])
     if len(image) > MAX_IMAGE_BYTES:
         return WindowImage(missing=f"it has {len(image)} bytes, at most {MAX_IMAGE_BYTES} are kept")
     return WindowImage(
@@ -344,26 +344,26 @@ async def take_picture(window: Window, *, width: int, quality: int) -> WindowIma
     )
 
 
-def marks_in(found: object) -> tuple[Mark, ...]:
+def marks_in(result: object) -> tuple[Mark, ...]:
     """Parse the result of boxes.js; empty if the page returned anything else."""
-    if not isinstance(found, str) or len(found) > MAX_MARKS_CHARS:
+    if not isinstance(result, str) or len(result) > MAX_MARKS_CHARS:
         return ()
     try:
-        marks = decode_json(found, tuple[Mark, ...])
+        marks = decode_json(result, tuple[Mark, ...])
     except (msgspec.DecodeError, UnicodeEncodeError):
         return ()
     return tuple(mark for mark in marks[:MAX_MARKS] if _is_likely(mark.box))
 
 
-def box_in(found: Any) -> Box | None:
+def box_in(result: Any) -> Box | None:
     """Parse the box of act.js; None if it is missing or implausible."""
     try:
-        box = convert(found, Box)
+        box = convert(result, Box)
     except msgspec.ValidationError:
         return None
     return box if _is_likely(box) else None
 
 
 def _is_likely(box: Box) -> bool:
-    near = all(abs(number) <= FARTHEST for number in (box.x, box.y, box.width, box.height))
-    return near and box.width > 0 and box.height > 0
+    within_limits = all(abs(number) <= FARTHEST for number in (box.x, box.y, box.width, box.height))
+    return within_limits and box.width > 0 and box.height > 0

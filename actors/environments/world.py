@@ -80,7 +80,7 @@ class BrowserWorld:
         self._task: Task | None = None
         self._entry: BrowserPage | None = None
         """The page that entered the site: the site is asked about it, whichever tab is active."""
-        self._last: Observation | None = None
+        self._last_observation: Observation | None = None
 
     async def reset(self, task: Task) -> ResetResult:
         """Enter the site. Raises EnvironmentFailed when it does not load in time, BrowserUnavailable."""
@@ -95,24 +95,24 @@ class BrowserWorld:
             async with asyncio.timeout(patience):
                 instruction = await self._site.enter(self._entry, task)
                 await window.forget_history()
-            page = await self._read(limit)
+            page = await self._read_page(limit)
         except (TimeoutError, PageHung, PlaywrightError, IndexError) as error:
             window.spoiled = "the page did not load"
             self._check_alive(window)
-            why = (
+            reason = (
                 "took longer than " + f"{patience:g} s"
                 if isinstance(error, TimeoutError | PageHung)
                 else first_line(error)
             )
             if window.proxy.trouble:
-                why += f" ({window.proxy.trouble})"
+                reason += f" ({window.proxy.trouble})"
             raise EnvironmentFailed(
-                f"{task.environment}/{task.family} with seed {task.seed} did not load: {why}. "
+                f"{task.environment}/{task.family} with seed {task.seed} did not load: {reason}. "
                 "Is the site running? actors.page_timeout_s is the limit."
             ) from error
         self._check_place(window, page)
-        self._last = self._observation(window, page)
-        return ResetResult(instruction=task.instruction or instruction, observation=self._last)
+        self._last_observation = self._observation(window, page)
+        return ResetResult(instruction=task.instruction or instruction, observation=self._last_observation)
 
     async def step(self, action: Action | ParseFailure) -> StepOutcome:
         """Execute an action and observe. Raises only EnvironmentFailed and BrowserUnavailable."""
@@ -123,12 +123,12 @@ class BrowserWorld:
         result, detail = await self._act(window, action)
         acted = time.perf_counter()
         result, detail, page = await self._see(window, result, detail)
-        done = await self._ended(window)
-        self._last = self._observation(window, page)
+        done = await self._has_ended(window)
+        self._last_observation = self._observation(window, page)
         return StepOutcome(
             result=result,
             detail=detail,
-            observation=self._last,
+            observation=self._last_observation,
             done=done,
             act_ms=1000 * (acted - began),
             observe_ms=1000 * (time.perf_counter() - acted),
@@ -160,10 +160,10 @@ class BrowserWorld:
         traits = traits_of(self._site)
         # a probe may navigate the tab
         final_url = window.tab.page.url if window.tabs else ""
-        asked = window.tab.page if traits.probes_active and window.tabs else self._entry
+        page = window.tab.page if traits.probes_active and window.tabs else self._entry
         try:
             async with asyncio.timeout(traits.patience_s or self._settings.page_timeout_s):
-                probes = await self._site.probe(asked, self._task)
+                probes = await self._site.probe(page, self._task)
         except (TimeoutError, PlaywrightError) as error:
             window.spoiled = "the site gave no evidence"
             self._check_alive(window)
@@ -183,7 +183,7 @@ class BrowserWorld:
                 async with asyncio.timeout(self._settings.action_timeout_s):
                     await self._site.leave(task)
 
-    async def _ended(self, window: Window) -> bool:
+    async def _has_ended(self, window: Window) -> bool:
         """Whether the page that entered the site has ended the episode; False if it cannot be asked."""
         if window.tabs and window.tab.page is self._entry:
             return window.tab.ended
@@ -241,7 +241,7 @@ class BrowserWorld:
                 if result == "ok":
                     result, detail = "page_closed", "the page closed itself"
             try:
-                page = await self._read(limit)
+                page = await self._read_page(limit)
             except PageHung:
                 result, detail = "page_closed", f"the page did not answer for {limit:g} s and was closed"
                 window.spoiled = detail
@@ -279,18 +279,18 @@ class BrowserWorld:
             and not tab.abroad
             and not any(word in tab.failed for word in _KEPT_IN)
         ):
-            why = window.proxy.trouble or tab.failed or "the page is an error page"
-            raise EnvironmentFailed(f"{self._site.name} did not answer: {why}.")
+            reason = window.proxy.trouble or tab.failed or "the page is an error page"
+            raise EnvironmentFailed(f"{self._site.name} did not answer: {reason}.")
         window.spoiled = f"it showed {page.url[:200]}"
         detail = detail or _outside(tab.abroad or page.url, window)
         if len(window.tabs) > 1:
             await self._bounded(window, tab.page.close)
         else:
-            back = self._last.page.url if self._last is not None else "about:blank"
+            back = self._last_observation.page.url if self._last_observation is not None else "about:blank"
             await self._bounded(window, lambda: tab.page.goto(back, wait_until="commit"))
         return "navigation_blocked", detail
 
-    async def _read(self, limit_s: float) -> Page:
+    async def _read_page(self, limit_s: float) -> Page:
         """A snapshot of the active tab once it has settled. Raises PageHung, Playwright's errors, EnvironmentFailed."""
         window = self._entered()
         try:
@@ -301,12 +301,12 @@ class BrowserWorld:
         try:
             async with asyncio.timeout(LAST_LOOK_S):
                 await window.stop_loading()
-                found = await self._snapshot(window.tab, stay=True)
+                snapshot = await self._snapshot(window.tab, stay=True)
         except TimeoutError:
             raise PageHung from None
-        if found.page is None:
+        if snapshot.page is None:
             raise PageHung
-        return _seen(window.tab, found, found.page)
+        return _noted(window.tab, snapshot, snapshot.page)
 
     async def _snapshot(self, tab: Tab, *, stay: bool) -> Snapshot:
         return await take_snapshot(
@@ -319,18 +319,18 @@ class BrowserWorld:
         while True:
             tab, navigations, opened = window.tab, window.tab.navigations, window.opened
             try:
-                found = await self._snapshot(tab, stay=stay)
+                snapshot = await self._snapshot(tab, stay=stay)
             except PlaywrightError as error:
                 if tab not in window.tabs or not _lost_document(error):
                     raise
                 await tab.page.wait_for_load_state("domcontentloaded")
                 continue
-            if found.opened and window.opened == opened and window.tab is tab:
+            if snapshot.opened and window.opened == opened and window.tab is tab:
                 await self._wait_for(window, partial(_has_opened, window, opened))
             if window.tab is not tab:
                 continue
-            if found.page is not None:
-                return _seen(tab, found, found.page)
+            if snapshot.page is not None:
+                return _noted(tab, snapshot, snapshot.page)
             await window.change(partial(_has_moved, window, tab, navigations))
             stay = bool(tab.failed)
 
@@ -369,8 +369,8 @@ class BrowserWorld:
             )
 
 
-def _seen(tab: Tab, found: Snapshot, page: Page) -> Page:
-    tab.title, tab.ended = page.title, found.ended
+def _noted(tab: Tab, snapshot: Snapshot, page: Page) -> Page:
+    tab.title, tab.ended = page.title, snapshot.ended
     return page
 
 

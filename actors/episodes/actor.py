@@ -162,8 +162,8 @@ async def _take_over(
 
 
 async def _event_at(log: EventLog, position: int) -> Recorded | None:
-    stored = await log.read(after=position - 1, limit=1) if position else []
-    return decode(stored[0]) if stored else None
+    events = await log.read(after=position - 1, limit=1) if position else []
+    return decode(events[0]) if events else None
 
 
 async def _follow(log: EventLog, adoption: Adoption, pauses: Pauses, *, after: int) -> None:
@@ -250,11 +250,11 @@ class _Actor:
         try:
             with (
                 bound_contextvars(episode=request.episode, position=delivery.recorded.position),
-                playing(request, delivery, run=self._log.run) as begun,
+                playing(request, delivery, run=self._log.run) as open_span,
             ):
                 outcome = await attempt.run()
                 await self._finish(outcome, record)
-                played(begun, outcome)
+                played(open_span, outcome)
         finally:
             self._in_hand.discard(delivery)
             await attempt.close()

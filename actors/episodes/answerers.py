@@ -103,8 +103,8 @@ class PolicyAnswerer:
     async def answer(self, situation: Situation) -> Answer:
         """See `Answerer`."""
         framed = self._reader.framed(situation)
-        seen = await self._reader.seen(situation)
-        prompt = self._reader.prompt(situation, framed, seen)
+        image_input = await self._reader.process_screenshot(situation)
+        prompt = self._reader.prompt(situation, framed, image_input)
         sampling = self._reader.sampling(situation)
         forms = framed.forms if framed else None
         with (
@@ -113,8 +113,8 @@ class PolicyAnswerer:
         ):
             generation = (
                 await self._engine.generate(prompt.ids, sampling, forms)
-                if self._seeing is None or seen is None
-                else await self._seeing.generate_seeing(prompt.ids, (seen,), sampling, forms)
+                if self._seeing is None or image_input is None
+                else await self._seeing.generate_seeing(prompt.ids, (image_input,), sampling, forms)
             )
             call.answered(
                 prompt_tokens=len(prompt.ids),
@@ -123,7 +123,7 @@ class PolicyAnswerer:
             )
             text = self._reader.tokenizer.decode(generation.token_ids, skip_special_tokens=True)
             if call.wants_content:
-                call.said(prompt=self._reader.tokenizer.decode(prompt.ids), answer=text)
+                call.record_texts(prompt=self._reader.tokenizer.decode(prompt.ids), answer=text)
         tokens = len(generation.token_ids)
         if tokens != len(generation.logprobs) or tokens != len(generation.versions):
             raise EngineFailed(
@@ -140,7 +140,7 @@ class PolicyAnswerer:
             answer_from=self._reader.answer_from(generation.token_ids),
             allowed=generation.allowed,
             scaffold=framed.record if framed else None,
-            pictures=shown_in(situation, seen),
+            pictures=shown_in(situation, image_input),
         )
 
 
@@ -150,10 +150,13 @@ class BranchAnswerer:
     Every page must be the recorded one, so that what follows is a continuation of that episode.
     """
 
-    def __init__(self, recorded: Sequence[StepTaken], then: Answerer, *, at: int, timed: bool) -> None:
-        """`recorded`: the other episode's steps. `at`: index of the first step that `then` answers. `timed`: whether pages depend on the time between actions, so that each answer takes as long as it took."""
+    def __init__(self, recorded: Sequence[StepTaken], afterwards: Answerer, *, at: int, timed: bool) -> None:
+        """`recorded`: the other episode's steps. `at`: index of the first step that `afterwards` answers.
+
+        `timed`: whether pages depend on the time between actions, so that each answer takes as long as it took.
+        """
         self._recorded = recorded
-        self._then = then
+        self._afterwards = afterwards
         self._at = at
         self._timed = timed
 
@@ -161,7 +164,7 @@ class BranchAnswerer:
         """See `Answerer`. Raises EnvironmentFailed if the page is another one than was recorded."""
         index = situation.index
         if index > self._at:
-            return await self._then.answer(situation)
+            return await self._afterwards.answer(situation)
         step = self._recorded[index]
         if situation.observation.digest != step.observation_digest:
             raise EnvironmentFailed(
@@ -169,7 +172,7 @@ class BranchAnswerer:
                 f"{self._at}. Run: hindcast replay steps --episode {step.episode}"
             )
         if index == self._at:
-            return await self._then.answer(situation)
+            return await self._afterwards.answer(situation)
         if self._timed:
             await asyncio.sleep(step.generate_ms / 1000)
         return Answer(
@@ -244,9 +247,9 @@ class _ShownAnswerer(ABC):
         )
         token_ids = written.token_ids
         framed = self._reader.framed(situation)
-        seen = await self._reader.seen(situation)
+        image_input = await self._reader.process_screenshot(situation)
         return Answer(
-            prompt=self._reader.prompt(situation, framed, seen),
+            prompt=self._reader.prompt(situation, framed, image_input),
             token_ids=token_ids,
             logprobs=[0.0] * len(token_ids),
             versions=[NO_VERSION] * len(token_ids),
@@ -254,7 +257,7 @@ class _ShownAnswerer(ABC):
             text=written.text,
             answer_from=written.answer_from,
             scaffold=framed.record if framed else None,
-            pictures=shown_in(situation, seen),
+            pictures=shown_in(situation, image_input),
         )
 
     def _thought(self, situation: Situation, action: Action) -> str:
@@ -314,15 +317,15 @@ class RecordedAnswerer(_ShownAnswerer):
         self,
         request: EpisodeRequested,
         *,
-        taken: Sequence[tuple[Action, str]],
+        steps: Sequence[tuple[Action, str]],
         **parts: Unpack[PromptParts],
     ) -> None:
-        """`taken`: action and preceding thought of each step; the thought may be empty."""
+        """`steps`: action and preceding thought of each step; the thought may be empty."""
         super().__init__(request, **parts)
-        self._taken = taken
+        self._steps = steps
 
     async def _next(self, situation: Situation) -> Action:
-        return self._taken[situation.index][0]
+        return self._steps[situation.index][0]
 
     def _thought(self, situation: Situation, action: Action) -> str:
-        return self._taken[situation.index][1] or super()._thought(situation, action)
+        return self._steps[situation.index][1] or super()._thought(situation, action)

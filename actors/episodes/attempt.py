@@ -68,15 +68,15 @@ logger = structlog.get_logger(__name__)
 
 async def steps_before(log: EventLog, branch: BranchPoint) -> list[StepTaken]:
     """An episode's recorded steps up to the one at which another leaves it. Raises EnvironmentFailed if the log lacks one."""
-    found: list[StepTaken] = []
+    steps: list[StepTaken] = []
     async with aclosing(read_families(log, after=branch.after, families={"step"})) as batches:
         async for followed in batches:
-            facts = (one.fact for one in followed.recorded if isinstance(one.fact, StepTaken))
-            found += [fact for fact in facts if fact.episode == branch.episode]
-            if len(found) > branch.step:
-                return found[: branch.step + 1]
+            facts = (recorded.fact for recorded in followed.recorded if isinstance(recorded.fact, StepTaken))
+            steps += [fact for fact in facts if fact.episode == branch.episode]
+            if len(steps) > branch.step:
+                return steps[: branch.step + 1]
     raise EnvironmentFailed(
-        f"the log of run {log.run} holds {len(found)} steps of {branch.episode} after position {branch.after}, so it cannot be "
+        f"the log of run {log.run} holds {len(steps)} steps of {branch.episode} after position {branch.after}, so it cannot be "
         f"continued from step {branch.step}. Run: hindcast episode show {branch.episode}"
     )
 
@@ -262,12 +262,12 @@ class Attempt:
         request, stage = self._request, self._stage
         limit_s = stage.settings.actors.generate_timeout_s
         if not await stage.adoption.reach(request.min_version, within_s=limit_s):
-            wanted = f"policy version {request.min_version}"
+            version_text = f"policy version {request.min_version}"
             await self._record.exceeded(
-                setting="actors.generate_timeout_s", limit_s=limit_s, waited_for=wanted
+                setting="actors.generate_timeout_s", limit_s=limit_s, waited_for=version_text
             )
             raise EngineFailed(
-                f"{request.episode} wants {wanted} or newer; after {limit_s:g} s (actors.generate_timeout_s) this "
+                f"{request.episode} wants {version_text} or newer; after {limit_s:g} s (actors.generate_timeout_s) this "
                 f"actor still samples from {stage.engine.version}"
             )
 

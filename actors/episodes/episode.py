@@ -92,26 +92,26 @@ class Episode:
     async def _steps(self, observation: Observation, observe_ms: float) -> tuple[EndReason, Observation]:
         for index in range(self._request.task.max_steps):
             page = await self._record.keep(observation.page)
-            before = await self._screenshots.before(index)
+            first_screenshot = await self._screenshots.take_before(index)
             picture = self._screenshots.image
             await self._watch(index, observation.page)
             began = time.monotonic()
-            answer = await self._answer(index, observation, before, picture)
+            answer = await self._answer(index, observation, first_screenshot, picture)
             generate_ms = (time.monotonic() - began) * 1000
             if answer.observation is not None:
                 observation = answer.observation
                 page = await self._record.keep(observation.page)
             action = parse_form(answer.text, self._settings.answer_format, observation.page)
             outcome: StepOutcome | None = None
-            screenshot = before
+            screenshot = first_screenshot
             if isinstance(action, Action) and action.name == "exit":
                 self._message = action.argument or ""
             else:
-                with browser_action(index, action, content=self._content) as begun:
+                with browser_action(index, action, content=self._content) as open_span:
                     outcome = await self._world.step(action)
-                    acted(begun, outcome.result, outcome.detail, content=self._content)
-                after = await self._screenshots.after(outcome.result)
-                screenshot = before or after
+                    acted(open_span, outcome.result, outcome.detail, content=self._content)
+                last_screenshot = await self._screenshots.take_after(outcome.result)
+                screenshot = first_screenshot or last_screenshot
             times = observe_ms, generate_ms
             await self._step(observation, page, answer, action, outcome, times, screenshot)
             if outcome is None:

@@ -70,7 +70,7 @@ def prompt_of(
         page_text=heading + render(page),
         max_tokens=settings.max_prompt_tokens,
         history=settings.history,
-        earlier_pages=[render(one) for one in pages],
+        earlier_pages=[render(earlier_page) for earlier_page in pages],
         framing=settings.framing,
         thinking=settings.answer_format == "thinking",
         picture=picture,
@@ -123,14 +123,14 @@ class PromptReader:
             actions=situation.actions,
         )
 
-    async def seen(self, situation: Situation) -> "ProcessedImage | None":
+    async def process_screenshot(self, situation: Situation) -> "ProcessedImage | None":
         """The screenshot as the policy reads it; None: the policy reads no pictures, or there is no screenshot."""
         if self._seeing is None or situation.image_blob is None:
             return None
         return await self._seeing.see(situation.image)
 
     def prompt(
-        self, situation: Situation, framed: ScaffoldedPage | None, seen: "ProcessedImage | None"
+        self, situation: Situation, framed: ScaffoldedPage | None, image_input: "ProcessedImage | None"
     ) -> Prompt:
         """Build the prompt of a step."""
         return prompt_of(
@@ -141,7 +141,7 @@ class PromptReader:
             page=situation.observation.page,
             earlier=situation.pages,
             heading=framed.heading if framed else "",
-            picture=seen.ids if seen else (),
+            picture=image_input.ids if image_input else (),
         )
 
     def answer_from(self, token_ids: list[int]) -> int:
@@ -159,8 +159,8 @@ class PromptReader:
         )
 
 
-def shown_in(situation: Situation, seen: "ProcessedImage | None") -> tuple[ShownPicture, ...]:
+def shown_in(situation: Situation, image_input: "ProcessedImage | None") -> tuple[ShownPicture, ...]:
     """The pictures of a prompt in the form that step.taken records."""
-    if seen is None or situation.image_blob is None:
+    if image_input is None or situation.image_blob is None:
         return ()
-    return (ShownPicture(blob=situation.image_blob, tokens=len(seen.ids), digest=seen.digest),)
+    return (ShownPicture(blob=situation.image_blob, tokens=len(image_input.ids), digest=image_input.digest),)

@@ -37,10 +37,12 @@ class ScreenshotBudget:
 
     def admit(self) -> bool:
         """Whether an episode that begins now is photographed."""
-        now = asyncio.get_running_loop().time()
+        now_s = asyncio.get_running_loop().time()
         if self._at is not None:
-            self._saved = min(max(1.0, MAX_SAVED_S * self._rate), self._saved + self._rate * (now - self._at))
-        self._at = now
+            self._saved = min(
+                max(1.0, MAX_SAVED_S * self._rate), self._saved + self._rate * (now_s - self._at)
+            )
+        self._at = now_s
         return self._on and self._saved > 0
 
     def pay(self) -> None:
@@ -59,7 +61,7 @@ class EpisodeScreenshots:
         self._keep = keep
         self._allowance = allowance
         observed = settings.screenshot_observation != "off"
-        self._each = settings.screenshots == "all" or observed
+        self._every_step = settings.screenshots == "all" or observed
         self._admitted = allowance.admit() or observed
         self.image = b""
         """Image of the page at the start of the current step; empty: none."""
@@ -69,21 +71,21 @@ class EpisodeScreenshots:
         self._present: Screenshot | None = None
         """Screenshot of the current page; None: none since the last action."""
 
-    async def before(self, index: int) -> Screenshot | None:
+    async def take_before(self, index: int) -> Screenshot | None:
         """Take a screenshot of the page at the start of a step, if due."""
         self.image = b""
-        self._before = await self._take("before") if self._each or index == 0 else None
+        self._before = await self._take("before") if self._every_step or index == 0 else None
         return self._before
 
-    async def after(self, result: StepResult) -> Screenshot | None:
+    async def take_after(self, result: StepResult) -> Screenshot | None:
         """Take a screenshot after a failed step, unless the page at its start has one."""
         self._present = None
         return None if self._before is not None or result in WENT_WELL else await self._take("after")
 
     async def final(self) -> Screenshot | None:
         """Take a screenshot of the final page, or reuse the present one."""
-        shown = self._present or await self._take("after")
-        return None if shown is None else msgspec.structs.replace(shown, when="after")
+        screenshot = self._present or await self._take("after")
+        return None if screenshot is None else msgspec.structs.replace(screenshot, when="after")
 
     async def _take(self, when: Literal["before", "after"]) -> Screenshot | None:
         if not self._admitted or self._missing >= MAX_MISSING:

@@ -29,14 +29,16 @@ async def limited(seconds: float) -> AsyncIterator[asyncio.Timeout]:
 def uncounted() -> Iterator[None]:
     """Stop the clock of the enclosing limit, if any; the remaining time is restored afterwards."""
     scope = _limit.get()
-    due = None if scope is None else scope.when()
-    if scope is None or due is None:  # no limit, or another wait under the same one has stopped its clock
+    deadline = None if scope is None else scope.when()
+    if (
+        scope is None or deadline is None
+    ):  # no limit, or another wait under the same one has stopped its clock
         yield
         return
     clock = asyncio.get_running_loop().time
-    left = due - clock()
+    remaining_s = deadline - clock()
     scope.reschedule(None)
     try:
         yield
     finally:
-        scope.reschedule(clock() + left)
+        scope.reschedule(clock() + remaining_s)

@@ -79,17 +79,17 @@ def _check_webrl_orm(settings: Settings) -> list[str]:
 
 def _require_webrl_orm(settings: Settings) -> None:
     """Assert that the folder of the judge `webrl_orm` holds a model here. Raises SettingsError."""
-    named = settings.judge.webrl_orm
-    if not named:
+    folder = settings.judge.webrl_orm
+    if not folder:
         raise SettingsError(NO_FOLDER)
-    wanted = ["config.json", "tokenizer.json", "tokenizer_config.json"]
-    missing = [name for name in wanted if not (Path(named) / name).is_file()]
+    required = ["config.json", "tokenizer.json", "tokenizer_config.json"]
+    missing = [name for name in required if not (Path(folder) / name).is_file()]
     if missing:
         raise SettingsError(
-            f"judge.webrl_orm = {named!r} is no folder of a model here: it lacks {', '.join(missing)}. Download WebRL's published "
+            f"judge.webrl_orm = {folder!r} is no folder of a model here: it lacks {', '.join(missing)}. Download WebRL's published "
             "outcome reward model (docs/planners/orm.md) and name its folder."
         )
-    _require_positions(Path(named) / "config.json", settings.judge.webrl_orm_tokens)
+    _require_positions(Path(folder) / "config.json", settings.judge.webrl_orm_tokens)
 
 
 def _require_positions(config: Path, tokens: int) -> None:

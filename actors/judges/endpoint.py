@@ -58,30 +58,30 @@ class EndpointJudge:
             {
                 "task": story.instruction,
                 "answers": answers or "none",
-                "page": page_text(page, most=self._endpoint.settings.prompt_characters),
+                "page": page_text(page, max_characters=self._endpoint.settings.prompt_characters),
             }
         )
-        said = await self._endpoint.ask(messages, _read, schema=SCHEMA)
-        if not isinstance(said, Answered):
-            reason = f"{said.trouble}: {said.reason}"
-            return undecided(reason, consulted=said.consulted, may_pass=said.may_pass)
-        success = said.value.done == "YES"
+        reply = await self._endpoint.ask(messages, _parse_answer, schema=SCHEMA)
+        if not isinstance(reply, Answered):
+            reason = f"{reply.trouble}: {reply.reason}"
+            return undecided(reason, consulted=reply.consulted, may_pass=reply.may_pass)
+        success = reply.value.done == "YES"
         judgment = Judgment(
             outcome="success" if success else "failure",
             reward=float(success),
-            reason=f"{said.value.done}: {said.value.reason}",
+            reason=f"{reply.value.done}: {reply.value.reason}",
         )
-        return Verdict(judgment=judgment, consulted=said.consulted)
+        return Verdict(judgment=judgment, consulted=reply.consulted)
 
 
-def _read(text: str) -> _Said:
+def _parse_answer(text: str) -> _Said:
     return decode_json(json_in(text), _Said)
 
 
-def page_text(page: Page, *, most: int) -> str:
-    """Render a page for a question, cut to `most` characters with a note that it is cut."""
+def page_text(page: Page, *, max_characters: int) -> str:
+    """Render a page for a question, cut to `max_characters`, with a note that it is cut."""
     text = RENDERERS[RENDERER](page)
-    return text if len(text) <= most else text[:most] + CUT
+    return text if len(text) <= max_characters else text[:max_characters] + CUT
 
 
 def identity_of(name: str, version: str, model: str, digest: str) -> JudgeIdentity:

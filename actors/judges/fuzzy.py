@@ -45,10 +45,10 @@ async def ask_fuzzy_match(
 ) -> Answered[Match] | Unanswered:
     """Ask whether `answer` answers `question` as `reference` does (WebArena, arXiv 2307.13854, `fuzzy_match`)."""
     messages = PROMPT.filled({"question": question, "reference": reference, "answer": answer})
-    return await endpoint.ask(messages, _read, schema=SCHEMA)
+    return await endpoint.ask(messages, _parse_match, schema=SCHEMA)
 
 
-def _read(text: str) -> Match:
+def _parse_match(text: str) -> Match:
     return decode_json(json_in(text), _Said).match
 
 
@@ -67,38 +67,40 @@ class FuzzyJudge(RuleJudge):
         """See `actors.judges.base.Judge`."""
         task, evidence = episode.task, episode.evidence
         environment = find_environment(task.environment)
-        asked = environment.questions(task, evidence)
-        if not asked:
+        questions = environment.questions(task, evidence)
+        if not questions:
             return await super().judge(episode)
         answers: dict[Question, bool] = {}
         consulted: list[Consulted] = []
-        for question in asked:
-            said = await ask_fuzzy_match(
+        for question in questions:
+            answer = await ask_fuzzy_match(
                 self._endpoint,
                 question=question.words,
                 reference=question.reference,
                 answer=question.answer,
             )
-            consulted.append(said.consulted)
-            if isinstance(said, Unanswered):
-                reason = f"{said.trouble}: {said.reason}"
-                return undecided(reason, consulted=together(consulted), may_pass=said.may_pass)
-            answers[question] = said.value == RIGHT
+            consulted.append(answer.consulted)
+            if isinstance(answer, Unanswered):
+                reason = f"{answer.trouble}: {answer.reason}"
+                return undecided(reason, consulted=merge_consulted(consulted), may_pass=answer.may_pass)
+            answers[question] = answer.value == RIGHT
             if not answers[question]:
                 break  # the score is a product
-        return Verdict(judgment=environment.evaluate(task, evidence, answers), consulted=together(consulted))
+        return Verdict(
+            judgment=environment.evaluate(task, evidence, answers), consulted=merge_consulted(consulted)
+        )
 
 
-def together(consulted: Sequence[Consulted]) -> Consulted:
+def merge_consulted(consulted: Sequence[Consulted]) -> Consulted:
     """Merge several consultations into one: total cost, the answers line by line, a digest of their digests."""
     if len(consulted) == 1:
         return consulted[0]
     return Consulted(
         model=consulted[-1].model,
-        request=digest_hex("".join(one.request for one in consulted).encode()),
-        answer="\n".join(one.answer for one in consulted),
-        prompt_tokens=sum(one.prompt_tokens for one in consulted),
-        answer_tokens=sum(one.answer_tokens for one in consulted),
-        cost_usd=sum(one.cost_usd for one in consulted),
-        tries=sum(one.tries for one in consulted),
+        request=digest_hex("".join(consultation.request for consultation in consulted).encode()),
+        answer="\n".join(consultation.answer for consultation in consulted),
+        prompt_tokens=sum(consultation.prompt_tokens for consultation in consulted),
+        answer_tokens=sum(consultation.answer_tokens for consultation in consulted),
+        cost_usd=sum(consultation.cost_usd for consultation in consulted),
+        tries=sum(consultation.tries for consultation in consulted),
     )

@@ -50,16 +50,16 @@ class InspectScoreJudge:
         reward = _number(value)
         if reward is None or not 0.0 <= reward <= 1.0:
             return undecided(f"{name} gave {value!r}, which is no number from 0 to 1")
-        found = decided(reward >= SUCCESS, f"{name} gave {value!r}; {SUCCESS:g} is a success")
-        return Verdict(judgment=Judgment(outcome=found.outcome, reward=reward, reason=found.reason))
+        judgment = decided(reward >= SUCCESS, f"{name} gave {value!r}; {SUCCESS:g} is a success")
+        return Verdict(judgment=Judgment(outcome=judgment.outcome, reward=reward, reason=judgment.reason))
 
 
 def _number(value: Any) -> float | None:
     """A score as a number; None if it is none."""
     if isinstance(value, str):
-        named = GRADES.get(value.lower())
-        if named is not None:
-            return named
+        grade = GRADES.get(value.lower())
+        if grade is not None:
+            return grade
         try:
             value = float(value)
         except ValueError:

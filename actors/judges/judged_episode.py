@@ -80,10 +80,10 @@ class JudgedEpisode:
     @property
     def evidence(self) -> Evidence:
         """What the episode left for rules to decide by. Raises CannotDecide where it left nothing."""
-        found = self._evidence
-        if not found.probes and found.answer is None and not found.final_url:
+        evidence = self._evidence
+        if not evidence.probes and evidence.answer is None and not evidence.final_url:
             raise CannotDecide("the episode left no evidence")
-        return found
+        return evidence
 
     async def transcript(self) -> EpisodeTranscript:
         """Read what the agent read and answered.
@@ -93,10 +93,10 @@ class JudgedEpisode:
             BlobCorrupt: the final page does not match its digest.
             BrokerUnreachable: the log cannot be read.
         """
-        found = await self._read()
-        if found is None:
+        transcript = await self._read()
+        if transcript is None:
             raise CannotDecide("the start of this episode does not stand in the log before its end")
-        return found
+        return transcript
 
 
 async def read_transcript(
@@ -108,13 +108,13 @@ async def read_transcript(
         BlobCorrupt: the page does not match its digest.
         BrokerUnreachable: the log cannot be read.
     """
-    stored = await log.last_under(subject_of(log.run, EpisodeStarted, key=ended.episode))
-    begun = None if stored is None else decode(stored)
-    if begun is None or not isinstance(begun.fact, EpisodeStarted):
+    start_event = await log.last_under(subject_of(log.run, EpisodeStarted, key=ended.episode))
+    start = None if start_event is None else decode(start_event)
+    if start is None or not isinstance(start.fact, EpisodeStarted):
         return None
     return EpisodeTranscript(
-        instruction=begun.fact.instruction,
-        answers=await _answers(log, ended.episode, after=begun.position, before=before),
+        instruction=start.fact.instruction,
+        answers=await _answers(log, ended.episode, after=start.position, before=before),
         ended_itself=ended.reason in ("exit", "done"),
         page=await asyncio.to_thread(read_page, blobs, ended.final_observation),
     )

@@ -61,9 +61,9 @@ class OrmJudge:
         Raises:
             SettingsError: instruction and answers leave no room for the page.
         """
-        return await asyncio.to_thread(self._read, await episode.transcript())
+        return await asyncio.to_thread(self._judge_transcript, await episode.transcript())
 
-    def _read(self, story: EpisodeTranscript) -> Verdict:
+    def _judge_transcript(self, story: EpisodeTranscript) -> Verdict:
         page = story.final_page()
         with self._reading:
             prompt = build_verdict_prompt(

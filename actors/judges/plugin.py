@@ -71,19 +71,19 @@ def find_judge(name: str) -> JudgePlugin:
 
 def installed_judges(names: Collection[str]) -> dict[str, JudgePlugin]:
     """The named judges that can be loaded here: a recorded run may name one that cannot."""
-    found = {}
+    installed = {}
     for name in names:
         try:
-            found[name] = find_judge(name)
+            installed[name] = find_judge(name)
         except PluginError:
             continue
-    return found
+    return installed
 
 
 def options_of(name: str, settings: Settings) -> Any:
     """A judge's entry of `judge.options` as its own struct. Raises SettingsError where it is not what the judge allows."""
-    given = settings.judge.options.get(name, {})
-    return read_options(find_judge(name).options, given, of=f"judge.options of the judge {name!r}")
+    option_values = settings.judge.options.get(name, {})
+    return read_options(find_judge(name).options, option_values, of=f"judge.options of the judge {name!r}")
 
 
 def require_judges(names: Collection[str], settings: Settings) -> None:

@@ -34,8 +34,8 @@ class RecordedRewardJudge:
 
     def __init__(self, options: RecordedOptions) -> None:
         self._options = options
-        chosen = "" if options == RecordedOptions() else f"-{options.reward}>={options.success:g}"
-        self.identity = JudgeIdentity(name=NAME, version=f"1{chosen}")
+        suffix = "" if options == RecordedOptions() else f"-{options.reward}>={options.success:g}"
+        self.identity = JudgeIdentity(name=NAME, version=f"1{suffix}")
 
     async def judge(self, episode: JudgedEpisode) -> Verdict:
         """See `actors.judges.base.Judge`."""
@@ -51,6 +51,6 @@ class RecordedRewardJudge:
         value = rewards[name].get("value")
         if not isinstance(value, int | float) or not math.isfinite(value):
             return undecided(f"{name} is {value!r}, which is no finite number")
-        found = decided(value >= success, f"{name} is {value:g}; {success:g} is a success")
+        judgment = decided(value >= success, f"{name} is {value:g}; {success:g} is a success")
         reward = min(1.0, max(0.0, float(value)))
-        return Verdict(judgment=Judgment(outcome=found.outcome, reward=reward, reason=found.reason))
+        return Verdict(judgment=Judgment(outcome=judgment.outcome, reward=reward, reason=judgment.reason))

@@ -49,7 +49,7 @@ _FROM_TRANSCRIPT = {"instruction", "answers", "page", "text"}
 
 
 class FunctionJudge:
-    """Judges by a function."""
+    """Judges with a reward function of the user's own."""
 
     asks_model = False
 
@@ -57,56 +57,56 @@ class FunctionJudge:
         """`renderer`: of the final page's text."""
         self.identity = JudgeIdentity(name=name, version=f"1-{_source(function)}")
         self._function = function
-        self._wanted = _parameters(function)
+        self._parameter_names = _parameters(function)
         self._renderer = renderer
 
     async def judge(self, episode: JudgedEpisode) -> Verdict:
         """See `Judge`."""
-        given = await self._collect(episode)
-        function, thread = partial(self._function, **given), DaemonThread("reward function")
+        arguments = await self._collect(episode)
+        function, thread = partial(self._function, **arguments), DaemonThread("reward function")
         try:
             asynchronous = inspect.iscoroutinefunction(self._function)
-            found = function() if asynchronous else await thread.call(function)
-            found = await found if inspect.isawaitable(found) else found
+            result = function() if asynchronous else await thread.call(function)
+            result = await result if inspect.isawaitable(result) else result
         except Exception as error:  # other people's code, which may raise anything
             return undecided(f"{self.identity.name} raised {error_and_place(error)}")
         finally:
             thread.stop()
-        return Verdict(judgment=_judgment(found, self.identity.name))
+        return Verdict(judgment=_judgment(result, self.identity.name))
 
     async def _collect(self, episode: JudgedEpisode) -> dict[str, Any]:
         """What the function gets. Raises CannotDecide where the log does not hold it."""
         task, evidence = episode.task, episode.evidence
-        found: dict[str, Any] = {
+        arguments: dict[str, Any] = {
             "task": task,
             "goal": task.goal,
             "answer": evidence.answer,
             "url": evidence.final_url,
             "probes": evidence.probes,
         }
-        if "reward" in self._wanted:
-            found["reward"] = _own_reward(task, evidence)
-        if _FROM_TRANSCRIPT & self._wanted:
+        if "reward" in self._parameter_names:
+            arguments["reward"] = _own_reward(task, evidence)
+        if _FROM_TRANSCRIPT & self._parameter_names:
             transcript = await episode.transcript()
             page = transcript.page
-            found |= {"instruction": transcript.instruction, "answers": transcript.answers, "page": page}
-            found["text"] = "" if page is None else RENDERERS[self._renderer](page)
-        return {name: value for name, value in found.items() if name in self._wanted}
+            arguments |= {"instruction": transcript.instruction, "answers": transcript.answers, "page": page}
+            arguments["text"] = "" if page is None else RENDERERS[self._renderer](page)
+        return {name: value for name, value in arguments.items() if name in self._parameter_names}
 
 
-def as_judge(_name: str, found: Any) -> Any:
+def as_judge(_name: str, plugin: Any) -> Any:
     """A function as a `JudgePlugin`; any other object as it is.
 
     Raises:
         PluginError: it has a parameter that is not in `GIVEN`.
     """
-    if isinstance(found, type) or not inspect.isroutine(found) or not inspect.signature(found).parameters:
-        return found
-    _parameters(found)
+    if isinstance(plugin, type) or not inspect.isroutine(plugin) or not inspect.signature(plugin).parameters:
+        return plugin
+    _parameters(plugin)
 
     @asynccontextmanager
     async def open_judge(context: JudgeContext) -> AsyncIterator[FunctionJudge]:
-        yield FunctionJudge(context.name, found, renderer=context.settings.actors.renderer)
+        yield FunctionJudge(context.name, plugin, renderer=context.settings.actors.renderer)
 
     return JudgePlugin(open=open_judge)
 
@@ -114,33 +114,39 @@ def as_judge(_name: str, found: Any) -> Any:
 def _own_reward(task: Task, evidence: Evidence) -> float | None:
     """What the rules of the task's environment give; None if they do not decide, or the environment is not installed here."""
     try:
-        own = find_environment(task.environment).evaluate(task, evidence, NO_ANSWERS)
+        judgment = find_environment(task.environment).evaluate(task, evidence, NO_ANSWERS)
     except PluginError:
         return None
-    return None if own.outcome == "undecided" else own.reward
+    return None if judgment.outcome == "undecided" else judgment.reward
 
 
 def _parameters(function: Callable[..., Any]) -> set[str]:
     """The names that a function asks for. Raises PluginError for one that is not in `GIVEN`."""
-    found = inspect.signature(function).parameters.values()
-    if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in found):
+    parameters = inspect.signature(function).parameters.values()
+    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters):
         return set(GIVEN)
-    by_position = [one.name for one in found if one.kind is inspect.Parameter.POSITIONAL_ONLY]
-    unknown = [one.name for one in found if one.name not in GIVEN and one.default is inspect.Parameter.empty]
+    by_position = [
+        parameter.name for parameter in parameters if parameter.kind is inspect.Parameter.POSITIONAL_ONLY
+    ]
+    unknown = [
+        parameter.name
+        for parameter in parameters
+        if parameter.name not in GIVEN and parameter.default is inspect.Parameter.empty
+    ]
     for name in [*by_position, *unknown]:
-        known = "; ".join(f"{known}: {what}" for known, what in GIVEN.items())
+        given_text = "; ".join(f"{given_text}: {meaning}" for given_text, meaning in GIVEN.items())
         raise PluginError(
             f"the reward function {function.__module__}:{function.__qualname__} has the parameter {name!r}, and gets its arguments "
-            f"by these names alone: {known}"
+            f"by these names alone: {given_text}"
         )
-    return {one.name for one in found if one.name in GIVEN}
+    return {parameter.name for parameter in parameters if parameter.name in GIVEN}
 
 
-def _judgment(found: Any, name: str) -> Judgment:
+def _judgment(result: Any, name: str) -> Judgment:
     """What a function returned, as a judgment. Raises ValueError for what is no reward."""
-    if isinstance(found, Judgment):
-        return found
-    value, reason = found if isinstance(found, tuple) and len(found) == 2 else (found, "")
+    if isinstance(result, Judgment):
+        return result
+    value, reason = result if isinstance(result, tuple) and len(result) == 2 else (result, "")
     if value is None:
         return Judgment(outcome="undecided", reward=0.0, reason=str(reason) or f"{name} returned None")
     if isinstance(value, str) or not hasattr(value, "__float__") or not 0.0 <= float(value) <= 1.0:

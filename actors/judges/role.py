@@ -58,10 +58,12 @@ async def run_judge(
         SettingsError: `judge.judges` names one that does not exist.
         HindcastError: the log is unusable; wrapped in an exception group.
     """
-    known = dict(judges)
+    judges_by_name = dict(judges)
     if shelf is not None:
-        known[shelf.name] = await shelf.begin(log)
-    handler = _JudgeHandler(log, publisher, blobs, settings, configured_judges(settings, known), shelf)
+        judges_by_name[shelf.name] = await shelf.begin(log)
+    handler = _JudgeHandler(
+        log, publisher, blobs, settings, configured_judges(settings, judges_by_name), shelf
+    )
     await QueueWorker(handler, queue, log=log, publisher=publisher, name="judge").run(stop)
 
 
@@ -110,8 +112,8 @@ class TaskMemory(LogFollower):
 
     async def _look_back(self) -> None:
         """Read the stretch of the log before the known one."""
-        found, self._after = await look_back(self._log, until=self._after, families=REQUESTS)
-        for recorded in found:
+        requests, self._after = await look_back(self._log, until=self._after, families=REQUESTS)
+        for recorded in requests:
             self._take(recorded)
 
 
@@ -142,7 +144,7 @@ class _JudgeHandler(QueueHandler):
 
     def _replace(self, judge: Judge) -> None:
         """Replace a judge by another version, from the next episode on."""
-        names = [known.identity.name for known in self._judges]
+        names = [configured.identity.name for configured in self._judges]
         self._judges[names.index(judge.identity.name)] = judge
 
     def jobs(self, recorded: Recorded) -> Sequence[QueueJob]:
@@ -173,10 +175,10 @@ class _Verdict(QueueJob):
         """See `QueueJob`."""
         return judging(self.episode, self._judge.identity, delivery)
 
-    def describe(self, begun: Span, fact: Fact) -> None:
+    def describe(self, open_span: Span, fact: Fact) -> None:
         """See `QueueJob`."""
         assert isinstance(fact, EpisodeJudged)
-        judged(begun, fact.judge, fact.judgment, content=self._role.settings.telemetry.content)
+        judged(open_span, fact.judge, fact.judgment, content=self._role.settings.telemetry.content)
 
     async def run(self, delivery: Delivery) -> JobResult:
         """See `QueueJob`."""

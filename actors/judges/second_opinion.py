@@ -76,13 +76,13 @@ Verdicts = Mapping[str, Sequence[EpisodeJudged]]
 
 async def read_verdicts(log: EventLog, *, judges: Collection[str]) -> Verdicts:
     """Read the verdicts of the named judges from a log."""
-    found: dict[str, list[EpisodeJudged]] = {}
+    verdicts: dict[str, list[EpisodeJudged]] = {}
     async with aclosing(read(log, after=0, strict=False)) as recordeds:
         async for recorded in recordeds:
             fact = recorded.fact
             if isinstance(fact, EpisodeJudged) and fact.judge.name in judges:
-                found.setdefault(fact.episode, []).append(fact)
-    return found
+                verdicts.setdefault(fact.episode, []).append(fact)
+    return verdicts
 
 
 async def second_opinion(
@@ -105,16 +105,16 @@ async def second_opinion(
         episode=episode.name,
         family=episode.family,
         origin=episode.request.origin,
-        old=next((said.judgment for said in earlier if said.judge.name == against), None),
+        old=next((recorded.judgment for recorded in earlier if recorded.judge.name == against), None),
         new=verdict.judgment,
         reading=verdict.reading,
         consulted=verdict.consulted,
-        before=next((said.judgment for said in earlier if _is(said.judge, judge.identity)), None),
+        before=next((recorded.judgment for recorded in earlier if _is(recorded.judge, judge.identity)), None),
     )
 
 
-def _is(one: JudgeIdentity, other: JudgeIdentity) -> bool:
-    return (one.name, one.version) == (other.name, other.version)
+def _is(first: JudgeIdentity, second: JudgeIdentity) -> bool:
+    return (first.name, first.version) == (second.name, second.version)
 
 
 async def save(
@@ -135,7 +135,7 @@ async def save(
 def agreement_of(opinions: Sequence[SecondOpinion]) -> Agreement:
     """Count the pairs of outcomes and measure the agreement."""
     pairs: Counter[tuple[str, str]] = Counter(
-        (said.old.outcome if said.old else NO_VERDICT, said.new.outcome) for said in opinions
+        (opinion.old.outcome if opinion.old else NO_VERDICT, opinion.new.outcome) for opinion in opinions
     )
     decided = {pair: count for pair, count in pairs.items() if not {NO_VERDICT, "undecided"} & set(pair)}
     counts: dict[str, dict[str, int]] = {}

@@ -64,7 +64,7 @@ class LocalScorer:
 
 
 class ServedScorer:
-    """Asks a vLLM server."""
+    """Scores with a model that a vLLM server holds."""
 
     def __init__(self, choice: ServedChoice, answers: AnswerIds) -> None:
         self._choice = choice
@@ -155,7 +155,7 @@ def model_version(folder: Path, *, served: bool) -> str:
         if path.is_file():
             digest.update(f"{path.name} {path.stat().st_size}\n".encode())
             with path.open("rb") as content:
-                while part := content.read(1 << 20):
-                    digest.update(part)
+                while chunk := content.read(1 << 20):
+                    digest.update(chunk)
     spelled = _OTHER.sub("-", folder.resolve().name.lower()).strip("-")[:40]
     return f"{FORMAT_VERSION}-{spelled}-{digest.hexdigest()[:8]}{'-vllm' if served else ''}"

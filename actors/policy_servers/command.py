@@ -67,12 +67,12 @@ def server_python(settings: Settings) -> Path:
         SettingsError: it does not exist.
 
     """
-    chosen = settings.vllm.python
-    python = Path(chosen).expanduser() if chosen else OWN_PYTHON
+    configured = settings.vllm.python
+    python = Path(configured).expanduser() if configured else OWN_PYTHON
     if not python.is_file():
-        where = f"vllm.python = {chosen!r} is" if chosen else f"{OWN_PYTHON} is"
+        subject = f"vllm.python = {configured!r} is" if configured else f"{OWN_PYTHON} is"
         raise SettingsError(
-            f"policy.engine = 'vllm' starts a vLLM server, and {where} not there. Run: make vllm    On a machine with a GPU, "
+            f"policy.engine = 'vllm' starts a vLLM server, and {subject} not there. Run: make vllm    On a machine with a GPU, "
             "install vllm into an environment of its own and name it: vllm.python=DIR/bin/python"
         )
     return python
@@ -100,12 +100,12 @@ def config_of(folder: Path) -> dict[str, Any]:
     """The config.json of a model's folder. Raises ModelFileError if it cannot be read."""
     path = folder / "config.json"
     try:
-        found = parse_json(path.read_text(encoding="utf-8"))
+        config = parse_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ModelFileError(f"{path} cannot be read: {error}") from error
-    if not isinstance(found, dict):
+    if not isinstance(config, dict):
         raise ModelFileError(f"{path} is not a model's configuration: it holds no object")
-    return found
+    return config
 
 
 def has_tied_head(folder: Path) -> bool:
@@ -154,15 +154,15 @@ def server_gpus(vllm: VllmSettings) -> list[tuple[int, ...]]:
     """GPUs of each server that is started here; empty: those that vLLM chooses."""
     if not vllm.gpus:
         return [()]
-    each = vllm.gpus_per_server
-    return [vllm.gpus[first : first + each] for first in range(0, len(vllm.gpus), each)]
+    per_server = vllm.gpus_per_server
+    return [vllm.gpus[first : first + per_server] for first in range(0, len(vllm.gpus), per_server)]
 
 
 def for_adapters(rank: int) -> list[str]:
     """Arguments of a server that accepts adapters of a rank; 0: it accepts none."""
     if not rank:
         return []
-    served = next(one for one in LORA_RANKS if one >= rank)
+    served = next(supported for supported in LORA_RANKS if supported >= rank)
     return [
         "--enable-lora",
         *("--max-lora-rank", str(served)),
@@ -215,12 +215,12 @@ def visible_gpus(gpus: Sequence[int], inherited: Mapping[str, str]) -> str:
         SettingsError: the scheduler's list is shorter.
 
     """
-    seen = [name for name in inherited.get(VISIBLE, "").split(",") if name]
-    if not seen:
+    visible = [name for name in inherited.get(VISIBLE, "").split(",") if name]
+    if not visible:
         return ",".join(map(str, gpus))
-    if missing := [gpu for gpu in gpus if gpu >= len(seen)]:
+    if missing := [gpu for gpu in gpus if gpu >= len(visible)]:
         raise SettingsError(
-            f"vllm.gpus names GPU {missing[0]}, and {VISIBLE}={inherited[VISIBLE]} gives this process {len(seen)}, numbered from 0: "
+            f"vllm.gpus names GPU {missing[0]}, and {VISIBLE}={inherited[VISIBLE]} gives this process {len(visible)}, numbered from 0: "
             "ask the scheduler for more, or change vllm.gpus. hindcast size --gpus N --emit settings.toml writes a placement"
         )
-    return ",".join(seen[gpu] for gpu in gpus)
+    return ",".join(visible[gpu] for gpu in gpus)

@@ -92,15 +92,15 @@ class WeightSynchronizer:
         self._giving = giving
         self._settings = settings
 
-    async def bring_up_to_date(self, server: VllmServer, wanted: TargetWeights) -> None:
+    async def bring_up_to_date(self, server: VllmServer, target: TargetWeights) -> None:
         """Give one server the wanted weights, if it has others.
 
         Raises:
             ServerTroubled, EngineFailed: it rejects them.
             ModelFileError: their folder cannot be written, for example on a full disk.
         """
-        published = wanted.published
-        version = wanted.version
+        published = target.published
+        version = target.version
         if published is None or version == 0:
             await self._giving.give(server, VersionSource(0, lambda: nullcontext(self._folders.base())))
             return
@@ -118,9 +118,9 @@ class WeightSynchronizer:
 
         @asynccontextmanager
         async def laid_out() -> AsyncIterator[Path]:
-            with ExitStack() as until_given:
-                lent = self._folders.lent(version, fact.weights.sha256, weights)
-                yield await asyncio.to_thread(until_given.enter_context, lent)
+            with ExitStack() as reservation:
+                reserved = self._folders.reserve_version(version, fact.weights.sha256, weights)
+                yield await asyncio.to_thread(reservation.enter_context, reserved)
 
         source = VersionSource(version, laid_out, PublishedFile(weights, fact.weights))
         try:
@@ -130,12 +130,12 @@ class WeightSynchronizer:
                 raise
             logger.warning("published weights were deleted while they were laid out", version=version)
 
-    async def keep(self, server: VllmServer, wanted: TargetWeights) -> None:
+    async def keep(self, server: VllmServer, target: TargetWeights) -> None:
         """Keep a server up to date forever; report a trouble once, and retry through it."""
         failures = 0
         while True:
             try:
-                await self.bring_up_to_date(server, wanted)
+                await self.bring_up_to_date(server, target)
             except (ServerTroubled, EngineFailed, ModelFileError) as error:
                 failures += 1
                 if failures == 1:
@@ -145,7 +145,7 @@ class WeightSynchronizer:
                 )
                 continue
             failures = 0
-            await wanted.changed(within_s=LOOK_EVERY_S)
+            await target.changed(within_s=LOOK_EVERY_S)
 
     async def tell(self, address: str, trouble: str, detail: str) -> None:
         """Record a server's trouble."""
@@ -165,26 +165,26 @@ def trouble_of(error: ServerTroubled | EngineFailed | ModelFileError) -> Trouble
             return "refused"
 
 
-async def published_so_far(log: EventLog, blobs: BlobStore, settings: Settings, wanted: TargetWeights) -> int:
+async def published_so_far(log: EventLog, blobs: BlobStore, settings: Settings, target: TargetWeights) -> int:
     """Read the publications up to now, from the curriculum's newest snapshot on; returns the position read up to."""
     position = 0
     if (standing := await newest_standing(log, blobs, curriculum_kind(settings))) is not None:
         position = standing.state.position
         if standing.state.published:
-            stored = await log.read(after=standing.state.published - 1, limit=1)
-            wanted.take([event for one in stored if (event := decode(one)) is not None])
+            events = await log.read(after=standing.state.published - 1, limit=1)
+            target.take([event for stored_event in events if (event := decode(stored_event)) is not None])
     async with aclosing(read_families(log, after=position, families=FAMILIES)) as batches:
         async for followed in batches:
             position = followed.position
-            wanted.take(followed.recorded)
+            target.take(followed.recorded)
     return position
 
 
-async def follow_published(log: EventLog, wanted: TargetWeights, *, after: int) -> None:
+async def follow_published(log: EventLog, target: TargetWeights, *, after: int) -> None:
     """Follow the publications from now on."""
     async with aclosing(follow(log, after=after, families=FAMILIES)) as batches:
         async for followed in batches:
-            wanted.take(followed.recorded)
+            target.take(followed.recorded)
 
 
 def folders_for(settings: Settings, base: Path, home: Path, *, run: str) -> VersionFolders:
@@ -194,11 +194,11 @@ def folders_for(settings: Settings, base: Path, home: Path, *, run: str) -> Vers
     In `vllm.weights_folder` they stay, because other running homes may share it.
     """
     layout: VersionLayout = AdapterLayout() if settings.learner.lora_rank else WholeModelLayout()
-    chosen = settings.vllm.weights_folder
-    if chosen:
-        return VersionFolders(Path(chosen).expanduser() / run, base, layout)
+    shared_folder = settings.vllm.weights_folder
+    if shared_folder:
+        return VersionFolders(Path(shared_folder).expanduser() / run, base, layout)
     root = home / "policy-server" / "versions"
-    for other in root.iterdir() if root.is_dir() else ():
-        if other.name != run and other.is_dir():
-            VersionFolders(other, base, layout).drop()
+    for run_folder in root.iterdir() if root.is_dir() else ():
+        if run_folder.name != run and run_folder.is_dir():
+            VersionFolders(run_folder, base, layout).drop()
     return VersionFolders(root / run, base, layout)

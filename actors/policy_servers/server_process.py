@@ -42,7 +42,7 @@ class ServerProcess:
             async with asyncio.timeout(timeout_s):
                 while not await server.is_healthy(timeout_s=LOOK_S):
                     if self._process.returncode is not None:
-                        raise self._ended()
+                        raise self._end_failure()
                     await asyncio.sleep(POLL_S)
         except TimeoutError:
             raise EngineFailed(
@@ -50,10 +50,10 @@ class ServerProcess:
                 f"{self._last_words()}"
             ) from None
 
-    async def ended(self) -> EngineFailed:
+    async def wait_for_end(self) -> EngineFailed:
         """Wait for its end, and return the reason."""
         await self._process.wait()
-        return self._ended()
+        return self._end_failure()
 
     async def stop(self) -> None:
         """End it; kill it when it does not end in time."""
@@ -67,7 +67,7 @@ class ServerProcess:
                     self._process.kill()
                 await self._process.wait()
 
-    def _ended(self) -> EngineFailed:
+    def _end_failure(self) -> EngineFailed:
         return EngineFailed(
             f"the vLLM server ended with status {self._process.returncode}. The end of {self._output}:\n{self._last_words()}"
         )
@@ -88,12 +88,12 @@ async def running(
 ) -> AsyncIterator[ServerProcess]:
     """Run a server within the context; its output goes into `output`. `before` is called in the child before the program."""
     output.parent.mkdir(parents=True, exist_ok=True)
-    with output.open("wb") as words:
+    with output.open("wb") as output_file:
         process = await asyncio.create_subprocess_exec(
             *command,
             env=dict(environment),
             stdin=asyncio.subprocess.DEVNULL,
-            stdout=words,
+            stdout=output_file,
             stderr=asyncio.subprocess.STDOUT,
             preexec_fn=before,
         )

@@ -74,9 +74,9 @@ class VersionFolders:
         self._layout = layout
         self._laying_out = Lock()
         """Each server has a task of its own, and all want the same version at once."""
-        self._lent: list[Path] = []
+        self._reserved: list[Path] = []
         """Folders in use by deliveries, each as often as it is in use."""
-        self._lending = Lock()
+        self._reserving = Lock()
         """Guards the list alone: the event loop releases folders, and must not wait while a version is copied."""
 
     def base(self) -> Path:
@@ -84,7 +84,7 @@ class VersionFolders:
         return self._base
 
     @contextmanager
-    def lent(self, version: int, digest: str, weights: Path) -> Iterator[Path]:
+    def reserve_version(self, version: int, digest: str, weights: Path) -> Iterator[Path]:
         """Reserve the folder of a version with the weights of a file, made if needed; older ones are removed.
 
         It stays until the context ends, however many newer ones follow: a server may take longer to read a version than the
@@ -94,21 +94,21 @@ class VersionFolders:
             ModelFileError: the weights do not exist, or there is no room.
         """
         with self._laying_out:
-            folder = self._put(version, digest, weights)
-            with self._lending:
-                self._lent.append(folder)
+            folder = self._fill_folder(version, digest, weights)
+            with self._reserving:
+                self._reserved.append(folder)
         try:
             yield folder
         finally:
-            with self._lending:
-                self._lent.remove(folder)
+            with self._reserving:
+                self._reserved.remove(folder)
 
-    def _put(self, version: int, digest: str, weights: Path) -> Path:
+    def _fill_folder(self, version: int, digest: str, weights: Path) -> Path:
         folder = self._root / f"{version:08d}-{digest[:12]}"
         if not folder.is_dir():
             partial = folder.with_name(f".{folder.name}.partial")
-            for left in self._named(_PARTIAL):  # left by a process that was killed
-                shutil.rmtree(left, ignore_errors=True)
+            for leftover in self._folders_named(_PARTIAL):  # left by a process that was killed
+                shutil.rmtree(leftover, ignore_errors=True)
             try:
                 partial.mkdir(parents=True)
                 self._layout.fill(partial, weights, base=self._base)
@@ -124,26 +124,26 @@ class VersionFolders:
                 raise ModelFileError(
                     f"version {version} could not be laid out for the policy servers in {folder}: {error.strerror or error}"
                 ) from error
-        with self._lending:
-            lent = set(self._lent)
-        whole = self._named(_OURS)
-        for old in whole[: max(0, whole.index(folder) + 1 - self._layout.kept)]:
-            if old not in lent:
-                shutil.rmtree(old, ignore_errors=True)
+        with self._reserving:
+            reserved = set(self._reserved)
+        complete = self._folders_named(_OURS)
+        for outdated in complete[: max(0, complete.index(folder) + 1 - self._layout.kept)]:
+            if outdated not in reserved:
+                shutil.rmtree(outdated, ignore_errors=True)
         return folder
 
     def drop(self) -> None:
         """Remove every version, and the folder itself if nothing else is in it. No server may ask for them."""
-        for each in (*self._named(_OURS), *self._named(_PARTIAL)):
-            shutil.rmtree(each, ignore_errors=True)
+        for folder in (*self._folders_named(_OURS), *self._folders_named(_PARTIAL)):
+            shutil.rmtree(folder, ignore_errors=True)
         with suppress(OSError):
             self._root.rmdir()
 
-    def _named(self, names: re.Pattern[str]) -> list[Path]:
+    def _folders_named(self, names: re.Pattern[str]) -> list[Path]:
         """Folders of this pattern, oldest version first."""
         if not self._root.is_dir():
             return []
-        return sorted(each for each in self._root.iterdir() if names.fullmatch(each.name))
+        return sorted(folder for folder in self._root.iterdir() if names.fullmatch(folder.name))
 
 
 def _all_but_weights(base: Path) -> Iterable[Path]:

@@ -122,11 +122,11 @@ class WholeWeightDelivery:
             return
         async with source.folder() as folder:  # before the server is paused: there may be no room
 
-            async def read() -> None:
+            async def load_folder() -> None:
                 await self._reload(server, folder)
                 await self._repack(server)
 
-            await synchronise(server, label, self._settings, read)
+            await synchronise(server, label, self._settings, load_folder)
 
     async def _stream(self, server: VllmServer, file: PublishedFile) -> bool:
         """Send the weights over a connection; False: the server did not take them."""
@@ -166,8 +166,8 @@ async def offered(file: PublishedFile, *, to: str, timeout_s: float) -> AsyncIte
                 heard = await reader.readexactly(len(token))
                 if secrets.compare_digest(heard, token.encode()):
                     with file.path.open("rb") as content:
-                        while part := await asyncio.to_thread(content.read, PART_BYTES):
-                            writer.write(part)
+                        while chunk := await asyncio.to_thread(content.read, PART_BYTES):
+                            writer.write(chunk)
                             await writer.drain()
         except (OSError, asyncio.IncompleteReadError) as error:  # the receiver reports what it missed
             logger.warning("weights could not be sent", to=to, reason=str(error))
@@ -182,10 +182,12 @@ async def offered(file: PublishedFile, *, to: str, timeout_s: float) -> AsyncIte
 
 def _own_address(server: str) -> str:
     """Our own address on the way to a server. Nothing is sent."""
-    parts = urlsplit(server)
-    kind, _, _, _, place = socket.getaddrinfo(parts.hostname, parts.port or 80, type=socket.SOCK_DGRAM)[0]
+    address = urlsplit(server)
+    kind, _, _, _, socket_address = socket.getaddrinfo(
+        address.hostname, address.port or 80, type=socket.SOCK_DGRAM
+    )[0]
     with socket.socket(kind, socket.SOCK_DGRAM) as probe:
-        probe.connect(place)
+        probe.connect(socket_address)
         return str(probe.getsockname()[0])
 
 
@@ -212,11 +214,11 @@ class AdapterDelivery:
             await server.reload(str(self._base.absolute()), timeout_s=timeout_s)
 
         await synchronise(server, label_of(self._run, 0), self._settings, load)
-        had = versions_in(await server.models(timeout_s=timeout_s), self._run)
-        if version and version not in had:
+        loaded_versions = versions_in(await server.models(timeout_s=timeout_s), self._run)
+        if version and version not in loaded_versions:
             name = label_of(self._run, version)
             async with source.folder() as folder:
                 await server.load_adapter(name, str(folder.absolute()), timeout_s=timeout_s)
             logger.info("policy server has a new adapter", server=server.address, name=name)
-        for old in [one for one in had if one < version][:-1]:
-            await server.unload_adapter(label_of(self._run, old), timeout_s=timeout_s)
+        for outdated in [loaded for loaded in loaded_versions if loaded < version][:-1]:
+            await server.unload_adapter(label_of(self._run, outdated), timeout_s=timeout_s)

@@ -42,37 +42,37 @@ SCHEMA = schema_of(_Said, name="goals")
 class EndpointRelabeler:
     """Relabels by asking a model behind an endpoint."""
 
-    def __init__(self, endpoint: Endpoint, *, blobs: BlobStore, most: int) -> None:
-        """`most`: largest number of goals per episode (`relabeler.goals`)."""
+    def __init__(self, endpoint: Endpoint, *, blobs: BlobStore, max_goals: int) -> None:
+        """`max_goals`: largest number of goals per episode (`relabeler.goals`)."""
         self.identity = identity_of(ENDPOINT, PROMPT.version, endpoint.settings.model, PROMPT.digest)
         self._endpoint = endpoint
         self._blobs = blobs
-        self._most = most
+        self._max_goals = max_goals
 
     async def goals(self, episode: AssembledEpisode, pages: Sequence[Page]) -> RelabelResult:
         """See `Relabeler.goals`."""
         final = await asyncio.to_thread(read_page, self._blobs, episode.ended.final_observation)
         room = self._endpoint.settings.prompt_characters // (len(pages) + 1)
         steps = [
-            f"Step {number}. The page:\n{page_text(page, most=room)}\nThe answer:\n{step.fact.answer.strip()}"
+            f"Step {number}. The page:\n{page_text(page, max_characters=room)}\nThe answer:\n{step.fact.answer.strip()}"
             for number, (page, step) in enumerate(zip(pages, episode.steps, strict=True), 1)
         ]
         messages = PROMPT.filled(
             {
-                "most": str(self._most),
+                "most": str(self._max_goals),
                 "told": episode.started.instruction,
                 "steps": "\n\n".join(steps),
-                "end": "not kept" if final is None else page_text(final, most=room),
+                "end": "not kept" if final is None else page_text(final, max_characters=room),
             }
         )
-        said = await self._endpoint.ask(
+        answer = await self._endpoint.ask(
             messages, lambda text: goals_of(text, steps=len(pages)), schema=SCHEMA
         )
-        if isinstance(said, Answered):
-            return RelabelResult(tuple(said.value), consulted=said.consulted)
-        if said.may_pass:
-            raise RelabelerUnavailable(said.reason)
-        return RelabelResult((), consulted=said.consulted, failure=f"{said.trouble}: {said.reason}")
+        if isinstance(answer, Answered):
+            return RelabelResult(tuple(answer.value), consulted=answer.consulted)
+        if answer.may_pass:
+            raise RelabelerUnavailable(answer.reason)
+        return RelabelResult((), consulted=answer.consulted, failure=f"{answer.trouble}: {answer.reason}")
 
 
 def goals_of(text: str, *, steps: int) -> list[AchievedGoal]:
@@ -81,7 +81,7 @@ def goals_of(text: str, *, steps: int) -> list[AchievedGoal]:
     Raises:
         ValueError, msgspec.DecodeError: the reply is invalid; the message explains it to the model.
     """
-    found: dict[str, AchievedGoal] = {}
+    goals: dict[str, AchievedGoal] = {}
     for goal in decode_json(json_in(text), _Said).goals:
         instruction = goal.instruction.strip()
         if not 1 <= goal.step <= steps:  # before anything of that length is made
@@ -99,5 +99,5 @@ def goals_of(text: str, *, steps: int) -> list[AchievedGoal]:
         wrong = why_not_goal(achieved, steps=steps)
         if wrong is not None:
             raise ValueError(wrong)
-        found.setdefault(instruction.casefold(), achieved)
-    return list(found.values())
+        goals.setdefault(instruction.casefold(), achieved)
+    return list(goals.values())

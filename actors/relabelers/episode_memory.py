@@ -41,10 +41,12 @@ class EpisodeMemory(LogFollower):
         return self.ended.get(name) or await self._look_back(name, end=position)
 
     async def _look_back(self, name: str, *, end: int) -> AssembledEpisode | None:
-        found: list[Recorded] = []
-        while end > 0 and not (found and isinstance(found[0].fact, EpisodeRequested)):
+        events: list[Recorded] = []
+        while end > 0 and not (events and isinstance(events[0].fact, EpisodeRequested)):
             stretch, end = await look_back(self._log, until=end, families=EPISODE_FAMILIES)
-            found = [one for one in stretch if getattr(one.fact, "episode", "") == name] + found
+            events = [event for event in stretch if getattr(event.fact, "episode", "") == name] + events
         assembler = EpisodeAssembler()
-        episode = next((done for one in found if (done := assembler.take(one)) is not None), None)
+        episode = next(
+            (assembled for event in events if (assembled := assembler.take(event)) is not None), None
+        )
         return episode if episode is not None and episode.is_complete else None

@@ -18,7 +18,7 @@ from typing import Any
 from hindcast.actors.environments.store.evaluators import ending_of
 from hindcast.actors.environments.store.goals.instruction_parser import goal_said
 from hindcast.actors.environments.store.goals.visits import StartPage
-from hindcast.actors.environments.store.hindsight import meaning
+from hindcast.actors.environments.store.hindsight import goal_key
 from hindcast.actors.environments.store.tasks import ENVIRONMENT
 from hindcast.actors.judges.judged_episode import read_page
 from hindcast.actors.published_versions import PublishedVersions
@@ -86,7 +86,7 @@ class LearnedRelabeler:
         lesson, needs_success = await self._lesson(episode, pages)
         given_up = Event()
         try:
-            return await asyncio.to_thread(self._read, episode, final, lesson, needs_success, given_up)
+            return await asyncio.to_thread(self._relabel, episode, final, lesson, needs_success, given_up)
         except asyncio.CancelledError:
             # timeout: the thread cannot be stopped, and ends at its next token
             given_up.set()
@@ -98,16 +98,16 @@ class LearnedRelabeler:
         """The lesson of an episode, and whether it holds only if the episode succeeded."""
         if self._teacher is not None:
             try:
-                found = await self._teacher.goals(episode, pages)
+                result = await self._teacher.goals(episode, pages)
             except RelabelerFailed:
-                found = RelabelResult((), failure="the teacher cannot tell")
-            if not found.failure:
-                return [_as_written(goal) for goal in found.goals], False
+                result = RelabelResult((), failure="the teacher cannot tell")
+            if not result.failure:
+                return [_as_written(goal) for goal in result.goals], False
         last = len(episode.steps)
         relevant = [n for n, step in enumerate(episode.steps, 1) if step.fact.result == "ok" or n == last]
         return [Achievement(episode.started.instruction, last, tuple(relevant))], True
 
-    def _read(
+    def _relabel(
         self,
         episode: AssembledEpisode,
         final: Page,
@@ -122,12 +122,12 @@ class LearnedRelabeler:
             prompt = self._prompt(episode, final)
             written: list[int] = []
             if self._model is not None and not failure:
-                most = self._settings.answer_tokens
-                written = self._model.write(prompt.ids, max_tokens=most, given_up=given_up.is_set)
+                max_tokens = self._settings.answer_tokens
+                written = self._model.write(prompt.ids, max_tokens=max_tokens, given_up=given_up.is_set)
             text = self._tokenizer.decode(written, skip_special_tokens=True)
             lesson_ids = self._encoded(lesson)
-        said = read_achievements(text, steps=len(episode.steps))
-        goals = goals_of(episode, said.achievements)
+        read = read_achievements(text, steps=len(episode.steps))
+        goals = goals_of(episode, read.achievements)
         return RelabelResult(
             tuple(goals),
             failure=failure,
@@ -136,7 +136,7 @@ class LearnedRelabeler:
                 truncated=prompt.truncated,
                 model_version=None if failure else self.version,
                 written_ids=pack_ids(written),
-                dropped=said.unreadable + len(said.achievements) - len(goals),
+                dropped=read.unreadable + len(read.achievements) - len(goals),
                 lesson_ids=pack_ids(lesson_ids),
                 needs_success=needs_success,
             ),
@@ -144,13 +144,15 @@ class LearnedRelabeler:
 
     def _prompt(self, episode: AssembledEpisode, final: Page) -> Prompt:
         """Build the prompt of an episode."""
-        most = self._settings.prompt_tokens
+        max_tokens = self._settings.prompt_tokens
         answers = [step.fact.answer for step in episode.steps]
         try:
-            return build_achievement_prompt(self._tokenizer, answers=answers, page=final, max_tokens=most)
+            return build_achievement_prompt(
+                self._tokenizer, answers=answers, page=final, max_tokens=max_tokens
+            )
         except SettingsError as error:  # concerns this episode alone: it must not stop the run
             raise RelabelerFailed(
-                f"its last answers leave no room for the page that it ended on: relabeler.prompt_tokens = {most}"
+                f"its last answers leave no room for the page that it ended on: relabeler.prompt_tokens = {max_tokens}"
             ) from error
 
     def _encoded(self, lesson: Sequence[Achievement]) -> list[int]:
@@ -167,17 +169,21 @@ def goals_of(episode: AssembledEpisode, achievements: Sequence[Achievement]) -> 
     ending = ending_of(episode.ended.evidence) if episode.task.environment == ENVIRONMENT else ""
     if isinstance(ending, str):
         return []
-    place = StartPage(ending.catalogue, ending.opening)
-    found: dict[tuple[str, bytes], AchievedGoal] = {}
-    for one in achievements:
-        said = goal_said(one.instruction, place)
-        if said is not None:
-            goal = {**said.goal, "catalogue": ending.catalogue.name}
+    start = StartPage(ending.catalogue, ending.opening)
+    goals: dict[tuple[str, bytes], AchievedGoal] = {}
+    for achievement in achievements:
+        parsed = goal_said(achievement.instruction, start)
+        if parsed is not None:
+            goal = {**parsed.goal, "catalogue": ending.catalogue.name}
             achieved = AchievedGoal(
-                one.instruction, one.until_step, one.relevance, f"{ENVIRONMENT}/{said.family}", goal
+                achievement.instruction,
+                achievement.until_step,
+                achievement.relevance,
+                f"{ENVIRONMENT}/{parsed.family}",
+                goal,
             )
-            found.setdefault((said.family, meaning(said.family, goal)), achieved)
-    return list(found.values())
+            goals.setdefault((parsed.family, goal_key(parsed.family, goal)), achieved)
+    return list(goals.values())
 
 
 def _as_written(goal: AchievedGoal) -> Achievement:

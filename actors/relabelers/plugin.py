@@ -70,9 +70,9 @@ def find_relabeler(name: str) -> RelabelerPlugin:
 
 def options_of(settings: Settings) -> Any:
     """`relabeler.options` as the relabeler's own struct. Raises SettingsError where they are not what it allows."""
-    name, given = settings.relabeler.kind, settings.relabeler.options
+    name, option_values = settings.relabeler.kind, settings.relabeler.options
     return read_options(
-        find_relabeler(name).options, given, of=f"relabeler.options of the relabeler {name!r}"
+        find_relabeler(name).options, option_values, of=f"relabeler.options of the relabeler {name!r}"
     )
 
 
@@ -81,23 +81,25 @@ def wanted_families(settings: Settings) -> frozenset[str] | None:
     curriculum = settings.curriculum
     if settings.relabeler.families == "all":
         return None
-    named = frozenset(name.rpartition(":")[0] for name in curriculum.tasks)
-    return named or frozenset(curriculum.families) or None
+    task_families = frozenset(name.rpartition(":")[0] for name in curriculum.tasks)
+    return task_families or frozenset(curriculum.families) or None
 
 
 @asynccontextmanager
 async def _open_rules(context: RelabelerContext) -> AsyncIterator[Relabeler]:
     from hindcast.actors.relabelers.rules import RuleRelabeler
 
-    yield RuleRelabeler(most=context.settings.relabeler.goals, families=wanted_families(context.settings))
+    yield RuleRelabeler(
+        max_goals=context.settings.relabeler.goals, families=wanted_families(context.settings)
+    )
 
 
 @asynccontextmanager
 async def _open_endpoint(context: RelabelerContext) -> AsyncIterator[Relabeler]:
     from hindcast.actors.relabelers.endpoint import EndpointRelabeler
 
-    most = context.settings.relabeler.goals
-    yield EndpointRelabeler(await context.endpoint(), blobs=context.pages, most=most)
+    max_goals = context.settings.relabeler.goals
+    yield EndpointRelabeler(await context.endpoint(), blobs=context.pages, max_goals=max_goals)
 
 
 @asynccontextmanager
@@ -109,7 +111,7 @@ async def _open_learned(context: RelabelerContext) -> AsyncIterator[PublishedVer
     settings = context.settings
     teacher = None
     if settings.relabeler.teacher:
-        teacher = RuleRelabeler(most=settings.relabeler.goals, families=wanted_families(settings))
+        teacher = RuleRelabeler(max_goals=settings.relabeler.goals, families=wanted_families(settings))
     folder = policy_folder(settings.policy.base)
     yield await asyncio.to_thread(
         LearnedVersions,

@@ -87,12 +87,12 @@ def difference(recorded: bytes, ids: Sequence[int]) -> RewrittenPrompt:
     old, new = unpack_ids(recorded), np.asarray(ids, dtype=np.int32)
     shorter = min(len(old), len(new))
     head = _alike(old[:shorter], new[:shorter])
-    rest = shorter - head
-    tail = _alike(old[len(old) - rest :][::-1], new[len(new) - rest :][::-1])
+    remaining = shorter - head
+    tail = _alike(old[len(old) - remaining :][::-1], new[len(new) - remaining :][::-1])
     return RewrittenPrompt(head=head, ids=pack_ids(new[head : len(new) - tail].tolist()), tail=tail)
 
 
-def _alike(one: Any, other: Any) -> int:
+def _alike(first: Any, second: Any) -> int:
     """How many ids at the beginning of two equally long arrays are equal."""
-    unlike = np.flatnonzero(one != other)
-    return int(unlike[0]) if len(unlike) else len(one)
+    unlike = np.flatnonzero(first != second)
+    return int(unlike[0]) if len(unlike) else len(first)

@@ -143,10 +143,10 @@ class _Relabels(QueueJob):
         """See `QueueJob`."""
         return relabeling(self.episode, self._relabeler.identity, delivery)
 
-    def describe(self, begun: Span, fact: Fact) -> None:
+    def describe(self, open_span: Span, fact: Fact) -> None:
         """See `QueueJob`."""
         assert isinstance(fact, EpisodeRelabeled)
-        relabeled(begun, goals=len(fact.relabels), failed=bool(fact.failure))
+        relabeled(open_span, goals=len(fact.relabels), failed=bool(fact.failure))
 
     async def run(self, delivery: Delivery) -> JobResult:
         """See `QueueJob`."""
@@ -159,7 +159,7 @@ class _Relabels(QueueJob):
                 return JobResult(fact=None)
             if is_last(delivery):
                 raise RelabelerFailed(f"{delivery.tries - 1} tries to relabel this episode came to nothing")
-            relabels, finding = await self._found(delivery, episode, self._relabeler)
+            relabels, finding = await self._relabel(delivery, episode, self._relabeler)
             failure = finding.failure
         except (RelabelerUnavailable, _OutOfTime) as error:
             retry = str(error)
@@ -186,7 +186,7 @@ class _Relabels(QueueJob):
             )
         return episode
 
-    async def _found(
+    async def _relabel(
         self, delivery: Delivery, episode: AssembledEpisode, relabeler: Relabeler
     ) -> tuple[tuple[Relabel, ...], RelabelResult]:
         if not episode.steps:

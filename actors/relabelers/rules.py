@@ -21,9 +21,9 @@ class RuleRelabeler:
 
     identity = RULES
 
-    def __init__(self, *, most: int, families: Collection[str] | None = None) -> None:
-        """`most`: largest number of goals per episode (`relabeler.goals`). `families`: of the goals; None: all."""
-        self._most = most
+    def __init__(self, *, max_goals: int, families: Collection[str] | None = None) -> None:
+        """`max_goals`: largest number of goals per episode (`relabeler.goals`). `families`: of the goals; None: all."""
+        self._max_goals = max_goals
         prefix = f"{ENVIRONMENT}/"
         self._families = (
             None
@@ -47,13 +47,15 @@ class RuleRelabeler:
         walk = walk_of(episode, pages)
         return tuple(
             AchievedGoal(
-                found.instruction,
-                found.until_step,
-                found.relevance,
-                f"{ENVIRONMENT}/{found.family}",
-                found.goal,
+                goal.instruction,
+                goal.until_step,
+                goal.relevance,
+                f"{ENVIRONMENT}/{goal.family}",
+                goal.goal,
             )
-            for found in hindsight_of(episode.task, evidence, walk, most=self._most, families=self._families)
+            for goal in hindsight_of(
+                episode.task, evidence, walk, max_goals=self._max_goals, families=self._families
+            )
         )
 
 

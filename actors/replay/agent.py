@@ -78,11 +78,11 @@ class ReplayedAgent:
 
     def compare_prompt(self, step: StepTaken) -> tuple[str, ...]:
         """Lines that differ between the recorded prompt of a step and the call that waits; empty: none."""
-        recorded, now = (
+        recorded, replayed = (
             self._ignored.sub("", plain_visit(self._tokenizer.decode(ids)))
             for ids in (unpack_ids(step.prompt_ids).tolist(), self._world.call.prompt_ids)
         )
-        compared = unified_diff(recorded.splitlines(), now.splitlines(), n=0, lineterm="")
+        compared = unified_diff(recorded.splitlines(), replayed.splitlines(), n=0, lineterm="")
         return tuple(line for line in compared if not line.startswith(("---", "+++", "@@")))
 
     def _finish(self, answer_ids: Sequence[int], step: StepTaken) -> Literal["stop", "length"]:

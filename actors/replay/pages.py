@@ -56,28 +56,28 @@ def _moved(address: str, old: str, new: str) -> str:
     if not old or not new:
         return address
     bare_old, bare_new = old.partition("://")[2], new.partition("://")[2]
-    for before, after in ((old, new), (bare_old, bare_new)):
-        rest = address.removeprefix(before)
-        if before and rest != address and rest[:1] in ("", "/", "?", "#"):
-            return after + rest
+    for old_start, new_start in ((old, new), (bare_old, bare_new)):
+        path = address.removeprefix(old_start)
+        if old_start and path != address and path[:1] in ("", "/", "?", "#"):
+            return new_start + path
     return address
 
 
 def is_same_blob(page: Page, ref: BlobRef, bases: Bases) -> bool:
     """Whether a page, encoded with the recorded address, has the digest of a stored one."""
-    again = msgspec.structs.replace(page, url=bases.as_recorded(page.url))
-    return digest_hex(msgspec.msgpack.encode(again)) == ref.sha256
+    page_as_recorded = msgspec.structs.replace(page, url=bases.as_recorded(page.url))
+    return digest_hex(msgspec.msgpack.encode(page_as_recorded)) == ref.sha256
 
 
-def tell_apart(recorded: Page, now: Page) -> tuple[str, ...]:
+def tell_apart(recorded: Page, replayed: Page) -> tuple[str, ...]:
     """List the differences of two pages as lines: `-` recorded, `+` now; empty for equal fingerprints."""
-    if page_digest(recorded) == page_digest(now):
+    if page_digest(recorded) == page_digest(replayed):
         return ()
     # pages with equal text may differ in their fields, for instance an empty value and a missing one
     return (
-        _changes(_lines(recorded), _lines(now))
-        or _changes([repr(node) for node in recorded.nodes], [repr(node) for node in now.nodes])
-        or _changes(_outline(recorded), _outline(now))
+        _changes(_lines(recorded), _lines(replayed))
+        or _changes([repr(node) for node in recorded.nodes], [repr(node) for node in replayed.nodes])
+        or _changes(_outline(recorded), _outline(replayed))
     )
 
 
@@ -85,10 +85,10 @@ def _outline(page: Page) -> list[str]:
     return [] if page.outline is msgspec.UNSET else [repr(element) for element in page.outline]
 
 
-def _changes(recorded: list[str], now: list[str]) -> tuple[str, ...]:
+def _changes(recorded: list[str], replayed: list[str]) -> tuple[str, ...]:
     return tuple(
         line
-        for line in difflib.unified_diff(recorded, now, n=CONTEXT_LINES, lineterm="")
+        for line in difflib.unified_diff(recorded, replayed, n=CONTEXT_LINES, lineterm="")
         if not line.startswith(("---", "+++", "@@"))
     )
 
@@ -105,27 +105,27 @@ def _lines(page: Page) -> list[str]:
 
 def _line(node: Node) -> str:
     """Format a node as a policy reads it, followed by what renderers leave out."""
-    rest = " ".join(f"{name}={value!r}" for name, value in sorted(node.attributes.items()))
-    return f"{render_line(node)}  <{node.tag}{f' {rest}' if rest else ''}> depth {node.depth}"
+    attributes = " ".join(f"{name}={value!r}" for name, value in sorted(node.attributes.items()))
+    return f"{render_line(node)}  <{node.tag}{f' {attributes}' if attributes else ''}> depth {node.depth}"
 
 
-def tell_values_apart(recorded: Any, now: Any, *, path: str = "") -> tuple[str, ...]:
+def tell_values_apart(recorded: Any, replayed: Any, *, path: str = "") -> tuple[str, ...]:
     """List where two plain values differ, one line for each place: `state.cart[0].quantity: recorded 2, now 3`."""
-    if isinstance(recorded, dict) and isinstance(now, dict):
+    if isinstance(recorded, dict) and isinstance(replayed, dict):
         return tuple(
             line
-            for key in sorted({*recorded, *now})
+            for key in sorted({*recorded, *replayed})
             for line in tell_values_apart(
-                recorded.get(key, _ABSENT), now.get(key, _ABSENT), path=f"{path}.{key}".lstrip(".")
+                recorded.get(key, _ABSENT), replayed.get(key, _ABSENT), path=f"{path}.{key}".lstrip(".")
             )
         )
-    if isinstance(recorded, list) and isinstance(now, list) and len(recorded) == len(now):
+    if isinstance(recorded, list) and isinstance(replayed, list) and len(recorded) == len(replayed):
         return tuple(
             line
-            for index, (then, again) in enumerate(zip(recorded, now, strict=True))
-            for line in tell_values_apart(then, again, path=f"{path}[{index}]")
+            for index, (recorded_item, replayed_item) in enumerate(zip(recorded, replayed, strict=True))
+            for line in tell_values_apart(recorded_item, replayed_item, path=f"{path}[{index}]")
         )
-    return () if recorded == now else (f"{path}: recorded {_show(recorded)}, now {_show(now)}",)
+    return () if recorded == replayed else (f"{path}: recorded {_show(recorded)}, now {_show(replayed)}",)
 
 
 class _Absent:

@@ -23,7 +23,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-async def each(
+async def map_concurrently(
     items: AsyncGenerator[Item, None], work: Callable[[Item], Awaitable[Result]], *, at_once: int
 ) -> list[Result]:
     """Run `work` on a stream of items, `at_once` concurrently; returns the results in order.
@@ -34,8 +34,8 @@ async def each(
     results: dict[int, Result] = {}
 
     async def worker() -> None:
-        while (taken := await queue.get()) is not None:
-            results[taken[0]] = await work(taken[1])
+        while (entry := await queue.get()) is not None:
+            results[entry[0]] = await work(entry[1])
 
     async with asyncio.TaskGroup() as tasks:
         for _ in range(at_once):
@@ -67,7 +67,7 @@ class EpisodeSelection(msgspec.Struct, frozen=True, kw_only=True):
     """Maximum number of episodes, drawn by `seed`; None: all."""
     seed: int = 1
 
-    def takes(self, request: EpisodeRequested) -> bool:
+    def includes(self, request: EpisodeRequested) -> bool:
         """Whether an episode meets the conditions, apart from the sample."""
         task = request.task
         return (
@@ -78,7 +78,7 @@ class EpisodeSelection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def recorded_episodes(
-    log: EventLog, wanted: EpisodeSelection, *, steps: bool = True
+    log: EventLog, selection: EpisodeSelection, *, steps: bool = True
 ) -> AsyncGenerator[AssembledEpisode, None]:
     """Yield the selected episodes that started: each once its end is read, those of a sample after the whole log.
 
@@ -88,25 +88,25 @@ async def recorded_episodes(
         NoSuchEpisode: an episode requested by name has not started.
         CorruptEvent, UnknownVersion, ForeignLog: see `events.log.reader.read`.
     """
-    assembler = EpisodeAssembler(wants=wanted.takes, steps=steps)
-    sample = None if wanted.sample is None else _Sample(wanted.sample, seed=wanted.seed)
-    seen: set[str] = set()
+    assembler = EpisodeAssembler(wants=selection.includes, steps=steps)
+    sample = None if selection.sample is None else _Sample(selection.sample, seed=selection.seed)
+    yielded: set[str] = set()
     async with aclosing(read(log, after=0, strict=False)) as recordeds:
         async for recorded in recordeds:
-            done = assembler.take(recorded)
-            if sample is None and done is not None:
-                seen.add(done.name)
-                yield done
+            ended = assembler.take(recorded)
+            if sample is None and ended is not None:
+                yielded.add(ended.name)
+                yield ended
             elif sample is not None and isinstance(recorded.fact, EpisodeStarted):
-                begun = assembler.running.get(recorded.fact.episode)
-                dropped = None if begun is None else sample.add(begun)
+                started = assembler.running.get(recorded.fact.episode)
+                dropped = None if started is None else sample.add(started)
                 if dropped is not None:
                     assembler.forget(dropped)
-    missing = sorted(wanted.episodes - seen - assembler.running.keys())
-    if missing and sample is None:
+    not_started = sorted(selection.episodes - yielded - assembler.running.keys())
+    if not_started and sample is None:
         raise NoSuchEpisode(
-            f"run {log.run} has started no episode {missing[0]!r}"
-            f"{f', nor {len(missing) - 1} others' if len(missing) > 1 else ''}. Run: hindcast episode list"
+            f"run {log.run} has started no episode {not_started[0]!r}"
+            f"{f', nor {len(not_started) - 1} others' if len(not_started) > 1 else ''}. Run: hindcast episode list"
         )
     for episode in (assembler.running if sample is None else sample.episodes).values():
         yield episode

@@ -78,10 +78,12 @@ class AnswerReplay(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.beyond or self.not_drawn)
 
 
-def differing_tokens(recorded: list[int], again: list[int]) -> int:
+def differing_tokens(recorded: list[int], resampled: list[int]) -> int:
     """Count the places at which two answers have different tokens, including the rest of the longer one."""
-    same = sum(1 for one, other in zip(recorded, again, strict=False) if one == other)
-    return max(len(recorded), len(again)) - same
+    equal = sum(
+        1 for token, resampled_token in zip(recorded, resampled, strict=False) if token == resampled_token
+    )
+    return max(len(recorded), len(resampled)) - equal
 
 
 def recorded_logprobs(step: AssembledStep) -> list[float]:

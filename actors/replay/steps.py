@@ -133,12 +133,12 @@ class _Drive:
         return action
 
     def _compare_page(self, step: AssembledStep, page: Page) -> Difference | None:
-        now = page_digest(page)
-        if now == step.fact.observation_digest:
+        digest = page_digest(page)
+        if digest == step.fact.observation_digest:
             return None
         recorded = self._recorded_page(step.fact.observation)
         return msgspec.structs.replace(
-            self._differs(step, "page", step.fact.observation_digest, now),
+            self._differs(step, "page", step.fact.observation_digest, digest),
             lines=(GONE,) if recorded is None else tell_apart(recorded, page),
             altered=recorded is not None and page_digest(recorded) != step.fact.observation_digest,
         )
@@ -149,11 +149,11 @@ class _Drive:
         lines = self._agent.compare_prompt(step.fact)
         if not lines:
             return None
-        found = self._differs(step, "prompt", "the recorded messages", f"{len(lines)} lines differ")
-        return msgspec.structs.replace(found, lines=lines)
+        difference = self._differs(step, "prompt", "the recorded messages", f"{len(lines)} lines differ")
+        return msgspec.structs.replace(difference, lines=lines)
 
     async def _compare_end(self, page: Page, end: EpisodeEnded) -> Difference | None:
-        after = len(self._episode.steps)
+        step_count = len(self._episode.steps)
         if (
             self._agent is None  # its last page is that of its last call
             and end.final_observation is not None
@@ -162,14 +162,14 @@ class _Drive:
             recorded = self._recorded_page(end.final_observation)
             if recorded is None or page_digest(recorded) != page_digest(page):
                 return Difference(
-                    step=after,
+                    step=step_count,
                     position=None,
                     what="page",
                     recorded=page_digest(recorded) if recorded else f"blob {end.final_observation.sha256}",
                     now=page_digest(page),
                     lines=(GONE,) if recorded is None else tell_apart(recorded, page),
                 )
-        now = await self._world.finish(self._message)
+        evidence = await self._world.finish(self._message)
         address = plain_address if self._agent is None else plain_visit
         lines = tell_values_apart(
             {
@@ -177,12 +177,12 @@ class _Drive:
                 "final_url": address(end.evidence.final_url),
                 "probes": end.evidence.probes,
             },
-            {"answer": now.answer, "final_url": address(now.final_url), "probes": now.probes},
+            {"answer": evidence.answer, "final_url": address(evidence.final_url), "probes": evidence.probes},
         )
         if not lines:
             return None
         return Difference(
-            step=after,
+            step=step_count,
             position=None,
             what="evidence",
             recorded="the evidence at the end of the episode",

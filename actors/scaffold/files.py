@@ -34,8 +34,8 @@ def site_states(states: str, environment: str) -> SiteStates | None:
     if states in SHIPPED:
         name = SHIPPED[states].get(environment)
         return _shipped(name) if name else None
-    found = read_states(Path(states))
-    return found if found.environment == environment else None
+    site = read_states(Path(states))
+    return site if site.environment == environment else None
 
 
 def check_states(states: str) -> None:
@@ -67,16 +67,16 @@ def _shipped(name: str) -> SiteStates:
 def parse_states(text: str, *, source: str) -> SiteStates:
     """Parse states from TOML. Raises SettingsError naming the file, the state and the rule."""
     try:
-        found = convert(parse_toml(text), SiteStates)
+        site = convert(parse_toml(text), SiteStates)
     except msgspec.ValidationError as error:
         raise SettingsError(f"the state file {source} is invalid: {error}") from error
     except ValueError as error:
         raise SettingsError(f"the state file {source} is not TOML: {error}") from error
-    problems = list(_problems(found))
+    problems = list(_problems(site))
     if problems:
         raise SettingsError("\n".join(f"the state file {source}: {problem}" for problem in problems))
     digest = sha256(text.encode()).hexdigest()[:8]
-    return msgspec.structs.replace(found, rules=f"{Path(source).stem}@{digest}")
+    return msgspec.structs.replace(site, rules=f"{Path(source).stem}@{digest}")
 
 
 def _problems(site: SiteStates) -> Iterator[str]:
@@ -95,43 +95,43 @@ def _problems(site: SiteStates) -> Iterator[str]:
 
 
 def _state_problems(site: SiteStates, state: SiteState) -> Iterator[str]:
-    where = f"state {state.name!r}"
+    path = f"state {state.name!r}"
     if not state.path and not state.shows:
-        yield f"{where} has neither path nor shows, so it would match every page: add one of them"
-    yield from _pattern_problems(state.path, f"{where}, path")
+        yield f"{path} has neither path nor shows, so it would match every page: add one of them"
+    yield from _pattern_problems(state.path, f"{path}, path")
     elements = (*state.shows, *(state.candidate.reads if state.candidate else ()))
-    for shown in (*elements, state.after) if state.after else elements:
-        yield from _pattern_problems(shown.text, where)
+    for rule_element in (*elements, state.after) if state.after else elements:
+        yield from _pattern_problems(rule_element.text, path)
     unknown = sorted(set(state.uses) - set(site.groups))
     if unknown:
-        yield f"{where} uses {', '.join(map(repr, unknown))}, which are not groups; groups: {', '.join(site.groups) or 'none'}"
+        yield f"{path} uses {', '.join(map(repr, unknown))}, which are not groups; groups: {', '.join(site.groups) or 'none'}"
         return
-    own = len(state.actions)
+    own_count = len(state.actions)
     rules = site.rules_of(state)
-    for rule in rules[len(rules) - own :]:
-        yield from _action_problems(rule, where)
-    known = [rule for rule in rules if rule.action in ACTIONS]
-    if all(rule.needs_element or (rule.quotes and not rule.arguments) for rule in known):
+    for rule in rules[len(rules) - own_count :]:
+        yield from _action_problems(rule, path)
+    known_rules = [rule for rule in rules if rule.action in ACTIONS]
+    if all(rule.needs_element or (rule.quotes and not rule.arguments) for rule in known_rules):
         yield (
-            f"{where} allows no action that is possible on every page: add an action without an element, such as Go_backward or "
+            f"{path} allows no action that is possible on every page: add an action without an element, such as Go_backward or "
             "Wait, or exit with arguments or any text"
         )
-    for name in sorted({rule.action for rule in known}):
-        if len({rule.is_fixed for rule in known if rule.action == name}) == 2:
-            yield f"{where} allows {name} with given arguments and with any text: choose one of the two"
+    for name in sorted({rule.action for rule in known_rules}):
+        if len({rule.is_fixed for rule in known_rules if rule.action == name}) == 2:
+            yield f"{path} allows {name} with given arguments and with any text: choose one of the two"
 
 
-def _action_problems(rule: ActionRule, where: str) -> Iterator[str]:
+def _action_problems(rule: ActionRule, path: str) -> Iterator[str]:
     takes = ACTIONS.get(rule.action)
     if takes is None:
-        yield f"{where} allows {rule.action!r}, which is not an action; actions: {', '.join(ACTIONS)}"
+        yield f"{path} allows {rule.action!r}, which is not an action; actions: {', '.join(ACTIONS)}"
         return
     if takes.element == "none" and (rule.kind or rule.text):
-        yield f"{where}: {rule.action} takes no element, but kind or text is given"
+        yield f"{path}: {rule.action} takes no element, but kind or text is given"
     if takes.argument == "none" and (rule.arguments or rule.quotes):
-        yield f"{where}: {rule.action} takes no argument, but arguments or quotes are given"
+        yield f"{path}: {rule.action} takes no argument, but arguments or quotes are given"
     for pattern in (rule.text, *(quote.text for quote in rule.quotes)):
-        yield from _pattern_problems(pattern, f"{where}, {rule.action}")
+        yield from _pattern_problems(pattern, f"{path}, {rule.action}")
 
 
 def _backup_problems(site: SiteStates) -> Iterator[str]:
@@ -139,7 +139,9 @@ def _backup_problems(site: SiteStates) -> Iterator[str]:
     takes = ACTIONS.get(site.backup.action)
     if takes is None or takes.element == "required" or takes.argument == "none":
         fitting = [
-            name for name, own in ACTIONS.items() if own.element != "required" and own.argument != "none"
+            name
+            for name, arguments in ACTIONS.items()
+            if arguments.element != "required" and arguments.argument != "none"
         ]
         yield f"[backup] action {site.backup.action!r} must take an argument and no element: {', '.join(fitting)}"
     if not any(state.candidate for state in site.state):
@@ -148,8 +150,8 @@ def _backup_problems(site: SiteStates) -> Iterator[str]:
         yield "[backup] needs a state with searching = true, and there is none"
 
 
-def _pattern_problems(pattern: str, where: str) -> Iterator[str]:
+def _pattern_problems(pattern: str, path: str) -> Iterator[str]:
     try:
         re.compile(pattern)
     except re.error as error:
-        yield f"{where}: {pattern!r} is not a regular expression: {error}"
+        yield f"{path}: {pattern!r} is not a regular expression: {error}"

@@ -37,17 +37,19 @@ Memory = tuple[Candidate, ...]
 
 def remember(memory: Memory, page: Page, rule: CandidateRule) -> Memory:
     """Return the memory after a page that shows a candidate."""
-    read = (node.text for node in page.nodes if any(each.match(node) for each in rule.reads))
-    seen = Candidate(address=path_of(page), text=" ".join(" ".join(read).split()))
-    return (*(known for known in memory if known.address != seen.address), seen)
+    texts = (node.text for node in page.nodes if any(element.match(node) for element in rule.reads))
+    candidate = Candidate(address=path_of(page), text=" ".join(" ".join(texts).split()))
+    return (*(remembered for remembered in memory if remembered.address != candidate.address), candidate)
 
 
 def best(memory: Memory, instruction: str) -> Candidate | None:
     """Return the candidate whose text has the most words of the instruction, on a tie the later one; None without candidates."""
-    wanted = _words(instruction)
+    instruction_words = _words(instruction)
     if not memory:
         return None
-    return max(enumerate(memory), key=lambda placed: (len(wanted & _words(placed[1].text)), placed[0]))[1]
+    return max(
+        enumerate(memory), key=lambda placed: (len(instruction_words & _words(placed[1].text)), placed[0])
+    )[1]
 
 
 def _words(text: str) -> set[str]:
@@ -75,7 +77,7 @@ class Scaffold:
         self._max_steps = max_steps
         self._dialect = dialect
         self._memory: Memory = ()
-        self._chosen = ""
+        self._chosen_address = ""
         self._page: Page | None = None
         """The page of the step before."""
         self._acted = 0
@@ -107,7 +109,7 @@ class Scaffold:
                 state=state.name if state else "",
                 choices=len(choices),
                 remembered=len(self._memory),
-                chosen=self._chosen,
+                chosen=self._chosen_address,
             ),
         )
 
@@ -120,15 +122,15 @@ class Scaffold:
         self, state: SiteState, page: Page, *, step: int, instruction: str
     ) -> tuple[ActionChoice, ...]:
         backup = self._site.backup
-        due = self._max_steps - step <= self._settings.backup_at
-        if backup is not None and due and state.searching and not self._chosen:
+        is_due = self._max_steps - step <= self._settings.backup_at
+        if backup is not None and is_due and state.searching and not self._chosen_address:
             candidate = best(self._memory, instruction)
             if candidate is not None:
-                self._chosen = candidate.address
-                choice = _chosen(backup, candidate, page)
+                self._chosen_address = candidate.address
+                choice = _choice_of(backup, candidate, page)
                 if choice is not None:
                     return (choice,)
-        return self._site.choices(state, page, closing=bool(self._chosen))
+        return self._site.choices(state, page, closing=bool(self._chosen_address))
 
     def _heading(self, state: SiteState | None) -> str:
         shown = self._settings.shown
@@ -147,7 +149,7 @@ def _element(action: Action | None, page: Page | None) -> Node | None:
     return next((node for node in page.nodes if node.id == action.element), None)
 
 
-def _chosen(backup: Backup, candidate: Candidate, page: Page) -> ActionChoice | None:
+def _choice_of(backup: Backup, candidate: Candidate, page: Page) -> ActionChoice | None:
     """Return the action that chooses a candidate; None if its page is already open."""
     if backup.argument == "text":
         return ActionChoice(action=Action(name=backup.action, argument=candidate.text))

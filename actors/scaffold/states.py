@@ -82,10 +82,10 @@ class ActionRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def _arguments(self, node: Node | None, page: Page) -> Iterator[str]:
         yield from self.arguments
         for rule in self.quotes:
-            for shown in page.nodes:
-                found = rule.match(shown)
-                if found is not None:
-                    yield found.group(1) if found.re.groups else found.group()
+            for page_node in page.nodes:
+                match = rule.match(page_node)
+                if match is not None:
+                    yield match.group(1) if match.re.groups else match.group()
         if node is not None and not (self.arguments or self.quotes):
             yield from node.options
 
@@ -98,7 +98,7 @@ class CandidateRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SiteState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One state of a site."""
+    """A state that pages of a site are recognised as, with the actions that are allowed there."""
 
     name: str
     instruction: str
@@ -162,9 +162,11 @@ class SiteStates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Return the allowed choices on a page of a state, never empty. With `closing`, only closing ones if there are any."""
         rules = self.rules_of(state)
         if closing:
-            rest = _distinct(choice for rule in rules if rule.closing for choice in rule.choices(page))
-            if rest:
-                return rest
+            closing_choices = _distinct(
+                choice for rule in rules if rule.closing for choice in rule.choices(page)
+            )
+            if closing_choices:
+                return closing_choices
         return _distinct(choice for rule in rules for choice in rule.choices(page))
 
 

@@ -102,27 +102,27 @@ def _of_request(request: EpisodeRequested) -> dict[str, Attribute]:
     }
 
 
-def played(begun: Span, outcome: Ended | Abandoned | None) -> None:
+def played(open_span: Span, outcome: Ended | Abandoned | None) -> None:
     """Record the episode's outcome; None: another actor had it."""
     if outcome is None:
         return
     _episodes.add(1, {names.OUTCOME: outcome.reason})
-    if not begun.is_recording():
+    if not open_span.is_recording():
         return
-    begun.set_attribute(names.OUTCOME, outcome.reason)
-    begun.set_attribute(names.STEPS, outcome.steps)
+    open_span.set_attribute(names.OUTCOME, outcome.reason)
+    open_span.set_attribute(names.STEPS, outcome.steps)
     if isinstance(outcome, Abandoned):
-        fail(begun, outcome.reason)
+        fail(open_span, outcome.reason)
     else:
-        begun.set_attribute(names.POLICY_VERSION, outcome.policy_versions[1])
+        open_span.set_attribute(names.POLICY_VERSION, outcome.policy_versions[1])
 
 
 class PolicyCall:
     """A running policy call."""
 
-    def __init__(self, begun: Span, *, content: bool) -> None:
-        self._begun = begun
-        self._content = content and begun.is_recording()
+    def __init__(self, open_span: Span, *, content: bool) -> None:
+        self._span = open_span
+        self._content = content and open_span.is_recording()
 
     @property
     def wants_content(self) -> bool:
@@ -132,16 +132,16 @@ class PolicyCall:
     def answered(self, *, prompt_tokens: int, answer_tokens: int, version: int) -> None:
         """Record the policy's answer."""
         count_tokens(chat_call(_MODEL, provider=names.OURS), prompt=prompt_tokens, answer=answer_tokens)
-        if self._begun.is_recording():
-            self._begun.set_attribute(names.INPUT_TOKENS, prompt_tokens)
-            self._begun.set_attribute(names.OUTPUT_TOKENS, answer_tokens)
-            self._begun.set_attribute(names.RESPONSE_MODEL, f"{_MODEL}_v{version}")
-            self._begun.set_attribute(names.POLICY_VERSION, version)
+        if self._span.is_recording():
+            self._span.set_attribute(names.INPUT_TOKENS, prompt_tokens)
+            self._span.set_attribute(names.OUTPUT_TOKENS, answer_tokens)
+            self._span.set_attribute(names.RESPONSE_MODEL, f"{_MODEL}_v{version}")
+            self._span.set_attribute(names.POLICY_VERSION, version)
 
-    def said(self, *, prompt: str, answer: str) -> None:
+    def record_texts(self, *, prompt: str, answer: str) -> None:
         """Record the texts, where they are wanted."""
-        self._begun.set_attribute(names.INPUT_MESSAGES, as_json([message("user", prompt)]))
-        self._begun.set_attribute(names.OUTPUT_MESSAGES, as_json([message("assistant", answer)]))
+        self._span.set_attribute(names.INPUT_MESSAGES, as_json([message("user", prompt)]))
+        self._span.set_attribute(names.OUTPUT_MESSAGES, as_json([message("assistant", answer)]))
 
 
 @contextmanager
@@ -154,8 +154,8 @@ def policy_call(step: int, sampling: Sampling, *, content: bool) -> Iterator[Pol
         names.STEP: step,
     }
     began = time.perf_counter()
-    with span(f"{names.CHAT} {_MODEL}", attributes) as begun:
-        yield PolicyCall(begun, content=content)
+    with span(f"{names.CHAT} {_MODEL}", attributes) as open_span:
+        yield PolicyCall(open_span, content=content)
     count_seconds(chat_call(_MODEL, provider=names.OURS), time.perf_counter() - began)
 
 
@@ -178,16 +178,16 @@ def browser_action(
     return span(f"{names.EXECUTE_TOOL} {name}", attributes)
 
 
-def acted(begun: Span, result: str, detail: str, *, content: bool) -> None:
+def acted(open_span: Span, result: str, detail: str, *, content: bool) -> None:
     """Record the action's result."""
     _steps.add(1, {names.RESULT: result})
-    if not begun.is_recording():
+    if not open_span.is_recording():
         return
-    begun.set_attribute(names.RESULT, result)
+    open_span.set_attribute(names.RESULT, result)
     if content:
-        begun.set_attribute(names.TOOL_RESULT, detail or result)
+        open_span.set_attribute(names.TOOL_RESULT, detail or result)
     if result != "ok":
-        fail(begun, result)
+        fail(open_span, result)
 
 
 def judging(episode: str, judge: JudgeIdentity, delivery: Delivery) -> AbstractContextManager[Span]:
@@ -196,9 +196,9 @@ def judging(episode: str, judge: JudgeIdentity, delivery: Delivery) -> AbstractC
     return span(f"{names.JUDGE} {judge.name}", attributes, parent=delivery.traceparent)
 
 
-def judged(begun: Span, judge: JudgeIdentity, judgment: Judgment, *, content: bool) -> None:
+def judged(open_span: Span, judge: JudgeIdentity, judgment: Judgment, *, content: bool) -> None:
     """Record the verdict, as the conventions' event and on the span."""
-    if not begun.is_recording():
+    if not open_span.is_recording():
         return
     verdict: dict[str, Attribute] = {
         names.EVALUATION_NAME: judge.name,
@@ -208,8 +208,8 @@ def judged(begun: Span, judge: JudgeIdentity, judgment: Judgment, *, content: bo
         verdict[names.EVALUATION_SCORE] = judgment.reward
     if content:
         verdict[names.EVALUATION_EXPLANATION] = judgment.reason
-    begun.add_event(names.EVALUATION_RESULT, verdict)
-    begun.set_attribute(names.OUTCOME, judgment.outcome)
+    open_span.add_event(names.EVALUATION_RESULT, verdict)
+    open_span.set_attribute(names.OUTCOME, judgment.outcome)
 
 
 def relabeling(episode: str, relabeler: JudgeIdentity, delivery: Delivery) -> AbstractContextManager[Span]:
@@ -218,10 +218,10 @@ def relabeling(episode: str, relabeler: JudgeIdentity, delivery: Delivery) -> Ab
     return span(f"{names.RELABEL} {relabeler.name}", attributes, parent=delivery.traceparent)
 
 
-def relabeled(begun: Span, *, goals: int, failed: bool) -> None:
+def relabeled(open_span: Span, *, goals: int, failed: bool) -> None:
     """Record the number of found goals; a failure by its kind alone, because its words may be a page's."""
-    if not begun.is_recording():
+    if not open_span.is_recording():
         return
-    begun.set_attribute(names.GOALS, goals)
+    open_span.set_attribute(names.GOALS, goals)
     if failed:
-        fail(begun, "relabeler_failed")
+        fail(open_span, "relabeler_failed")

@@ -31,7 +31,7 @@ from sqlalchemy.exc import DBAPIError
 from hindcast.core.errors import HindcastError
 from hindcast.events.disk import PRIVATE_FILE, PRIVATE_FOLDER
 from hindcast.events.log.reader import Bookmark
-from hindcast.storage.readmodel.address import open_engine, parse, shown
+from hindcast.storage.readmodel.address import open_engine, parse, without_secrets
 
 ERROR_CHARACTERS = 2000
 
@@ -107,9 +107,9 @@ class ConsumerStore:
 
     def __init__(self, url: str) -> None:
         """Raises SettingsError: the address is no supported database, or contains a password."""
-        self._url = parse(url, given="--store")
-        self._engine = open_engine(self._url, given="--store")
-        self.shown_url = shown(self._url)
+        self._url = parse(url, source="--store")
+        self._engine = open_engine(self._url, source="--store")
+        self.shown_url = without_secrets(self._url)
 
     @property
     def file(self) -> Path | None:

@@ -19,8 +19,8 @@ from hindcast.actors.environments.web.definition import (
     Login,
     Step,
     WebTask,
-    plain,
     task_of,
+    to_plain_values,
 )
 from hindcast.actors.environments.web.entry import log_in, state_path
 from hindcast.actors.environments.web.secrets import Secrets
@@ -59,7 +59,7 @@ async def save_login(
         login=Login(steps=steps) if steps else None,
     )
     try:
-        definition = task_of(plain(definition))
+        definition = task_of(to_plain_values(definition))
     except DefinitionError as wrong:
         raise SettingsError(str(wrong)) from wrong
     async with BrowserHost(settings, headed=headed) as host:

@@ -84,7 +84,7 @@ async def play(
     held = PendingEpisode(on_wait=_gave_up)
     async with BrowserHost(actors, headed=headed) as host:
         watched = WatchedWindows(host)
-        person = Person(watched, said=said)
+        person = Person(watched, notify=said)
         world = PersonWorld(BrowserWorld(watched, site, actors), person)
         try:
             began = time.monotonic()

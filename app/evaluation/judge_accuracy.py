@@ -10,7 +10,7 @@ import msgspec
 from hindcast.actors.judges.base import Judge, Verdict, reach_verdict, undecided
 from hindcast.actors.judges.judged_episode import JudgedEpisode
 from hindcast.actors.judges.second_opinion import read_verdicts
-from hindcast.actors.replay.recorded import EpisodeSelection, each, recorded_episodes
+from hindcast.actors.replay.recorded import EpisodeSelection, map_concurrently, recorded_episodes
 from hindcast.app.runs.sources import Source
 from hindcast.core.rl.held_out import is_held_out
 from hindcast.core.rl.statistics import (
@@ -99,7 +99,7 @@ async def measure_accuracy(
             said()
             return _Case(episode, verdict)
 
-        cases = await each(_asked(log, wanted, truths, share=held_out), work, at_once=at_once)
+        cases = await map_concurrently(_asked(log, wanted, truths, share=held_out), work, at_once=at_once)
     tables: dict[str, Confusion] = {}
     whole = Confusion()
     for case in cases:

@@ -14,7 +14,7 @@ from hindcast.actors.judges.second_opinion import (
     save,
     second_opinion,
 )
-from hindcast.actors.replay.recorded import EpisodeSelection, each, recorded_episodes
+from hindcast.actors.replay.recorded import EpisodeSelection, map_concurrently, recorded_episodes
 from hindcast.app.runs.folded_read_model import show_now
 from hindcast.app.runs.runs import RunHandle
 from hindcast.app.runs.sources import Source
@@ -104,7 +104,7 @@ async def rejudge(
                 said(opinion)
             return opinion
 
-        found = await each(recorded_episodes(log, wanted, steps=False), work, at_once=at_once)
+        found = await map_concurrently(recorded_episodes(log, wanted, steps=False), work, at_once=at_once)
         if save_to is not None and any(saved):
             await show_now(save_to, log)
     opinions = [opinion for opinion in found if opinion is not None]

@@ -11,12 +11,12 @@ import msgspec
 from hindcast.actors.environments.store.evaluators import ending_of
 from hindcast.actors.environments.store.goals.instruction_parser import goal_said
 from hindcast.actors.environments.store.goals.visits import StartPage
-from hindcast.actors.environments.store.hindsight import first_achieved, hindsight_of, meaning
+from hindcast.actors.environments.store.hindsight import first_achieved, goal_key, hindsight_of
 from hindcast.actors.environments.store.tasks import ENVIRONMENT
 from hindcast.actors.relabelers.base import AchievedGoal, Relabeler, RelabelResult
 from hindcast.actors.relabelers.role import goals_found, pages_of
 from hindcast.actors.relabelers.rules import walk_of
-from hindcast.actors.replay.recorded import EpisodeSelection, each, recorded_episodes
+from hindcast.actors.replay.recorded import EpisodeSelection, map_concurrently, recorded_episodes
 from hindcast.app.runs.sources import Source
 from hindcast.core.domain.observation import Page
 from hindcast.core.errors import BlobCorrupt, BlobMissing, RelabelerFailed, RelabelerUnavailable
@@ -116,7 +116,9 @@ async def measure_relabeler(
             said()
             return counts
 
-        cases = await each(_asked(recorded_episodes(log, wanted), held_out), work, at_once=AT_ONCE)
+        cases = await map_concurrently(
+            _asked(recorded_episodes(log, wanted), held_out), work, at_once=AT_ONCE
+        )
     spoken = [one for one in cases if not one.silent]
     table = Confusion(
         **{
@@ -194,8 +196,8 @@ def compare_goals(
     walk = walk_of(episode, pages)
     truth = first_achieved(evidence, walk)
     listed = {
-        (one.family, meaning(one.family, one.goal))
-        for one in hindsight_of(episode.task, evidence, walk, most=most)
+        (one.family, goal_key(one.family, one.goal))
+        for one in hindsight_of(episode.task, evidence, walk, max_goals=most)
     }
     place = StartPage(ending.catalogue, ending.opening)
     named = [(_key(goal, place), goal.until_step) for goal in finding.goals]
@@ -224,6 +226,6 @@ def _key(goal: AchievedGoal, place: StartPage) -> tuple[str, bytes] | None:
     """Family and meaning of a goal; a goal in words alone as the store parses it, None if it cannot."""
     if goal.goal is not None:
         family = goal.family.rpartition("/")[2]
-        return family, meaning(family, goal.goal)
+        return family, goal_key(family, goal.goal)
     said = goal_said(goal.instruction, place)
-    return None if said is None else (said.family, meaning(said.family, said.goal))
+    return None if said is None else (said.family, goal_key(said.family, said.goal))

@@ -106,7 +106,7 @@ async def play(
     start = await world.reset(task)
     answerer = RecordedAnswerer(
         request,
-        taken=[(step.action or Action(name="Wait"), step.thought) for step in document.steps],
+        steps=[(step.action or Action(name="Wait"), step.thought) for step in document.steps],
         tokenizer=tokenizer,
         settings=actors,
         run_seed=settings.run.seed,

@@ -411,7 +411,7 @@ async def serve_page(
     runs = OpenRuns(home)
     try:
         app = create_app(runs, host=host, token=token)
-        await serve_app(app, who="the page", host=host, port=port, ready=ready)
+        await serve_app(app, server_name="the page", host=host, port=port, ready=ready)
     finally:
         runs.close()
 

@@ -22,7 +22,7 @@ from hindcast.app.page.views.axes import Axis
 from hindcast.core.rl.statistics import standardized, wilson
 from hindcast.storage.readmodel.evaluation_queries import EvaluationRate, EvaluationRow
 from hindcast.storage.readmodel.metrics import MetricColumn
-from hindcast.storage.readmodel.outcome_counts import Families, added
+from hindcast.storage.readmodel.outcome_counts import Families, merge_families
 
 NATURAL = Axis()
 """Draws policy versions and updates over their own numbers."""
@@ -193,7 +193,7 @@ def pool_versions(
     >>> [(p.first, p.last, p.successes, p.judged) for p in pool_versions(played, most=2)]
     [(0, 1, 3, 4), (2, 2, 0, 4)]
     """
-    standard = added(played.values())
+    standard = merge_families(played.values())
     judged_versions = [
         version
         for version, families in played.items()
@@ -203,7 +203,7 @@ def pool_versions(
     points = []
     for start in range(0, len(judged_versions), size):
         part = judged_versions[start : start + size]
-        families = added(played[version] for version in part)
+        families = merge_families(played[version] for version in part)
         successes, judged = (sum(counts[i] for counts in families.values()) for i in (0, 1))
         band = standardized(families, standard)
         points.append(

@@ -19,7 +19,7 @@ from hindcast.actors.agents.world import AgentWorld
 from hindcast.actors.environments.base import Venue
 from hindcast.actors.environments.browser import BrowserHost
 from hindcast.actors.replay.agent import NOTHING, ReplayedAgent
-from hindcast.actors.replay.recorded import EpisodeSelection, each, recorded_episodes
+from hindcast.actors.replay.recorded import EpisodeSelection, map_concurrently, recorded_episodes
 from hindcast.actors.replay.steps import MATTER, Cause, Difference, Surroundings, drive, explain
 from hindcast.app.runs.sources import Source
 from hindcast.app.system.sites import sites_running
@@ -128,7 +128,7 @@ async def replay_steps(
             return replay
 
         contexts = settings.actors.contexts
-        replays = await each(recorded_episodes(log, wanted), work, at_once=contexts)
+        replays = await map_concurrently(recorded_episodes(log, wanted), work, at_once=contexts)
     if not replays:
         raise NothingToReplay(
             f"run {source.name} has begun none of the selected episodes. Run: hindcast episode list {source.name}"

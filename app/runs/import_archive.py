@@ -253,12 +253,12 @@ async def carry_out(
 async def _copy_blobs(
     plan: ImportPlan, part: RunImport, copied: CopyResult, on_blob: Callable[[int], None]
 ) -> tuple[NamedBlob, ...]:
-    wanted = [blob for blob in plan.needs.wanted.values() if part.first <= blob.position <= part.last]
+    wanted = [blob for blob in plan.needs.needed.values() if part.first <= blob.position <= part.last]
     stop = Event()
     try:
         return await asyncio.to_thread(
             settle,
-            BlobNeeds(pages=True, wanted=wanted),
+            BlobNeeds(pages=True, needed=wanted),
             archive_blobs(plan.folder),
             BlobStore(part.handle.folder / "blobs"),
             copied,
@@ -275,7 +275,7 @@ def _keep_blobs(plan: ImportPlan, part: RunImport, copied: CopyResult) -> int:
     Returns the number of blobs found nowhere. Blocking.
     """
     own, archived, missing = part.handle.blobs, archive_blobs(plan.folder), 0
-    for named in plan.kept.wanted.values():
+    for named in plan.kept.needed.values():
         if named.position >= part.first:
             continue
         try:

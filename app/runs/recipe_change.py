@@ -186,7 +186,7 @@ def _require_tasks(settings: Settings, *, begun: int, run: str) -> None:
     if wrong := list(task_conflicts(settings)):
         raise SettingsError("\n".join(wrong))
     pool, demonstrable = pools(task_sources(settings), DEMONSTRATORS.keys(), settings)
-    require_demonstrations(pool, demonstrable, settings=settings, begun=begun, run=run)
+    require_demonstrations(pool, demonstrable, settings=settings, recorded=begun, run=run)
 
 
 def _require_held_out(settings: Settings) -> None:

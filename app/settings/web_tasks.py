@@ -7,7 +7,7 @@ a run, its resumes and its forks do not need the file.
 from pathlib import Path
 from typing import Any
 
-from hindcast.actors.environments.web.definition import WebTask, plain, secrets_named, tasks_of
+from hindcast.actors.environments.web.definition import WebTask, secrets_named, tasks_of, to_plain_values
 from hindcast.actors.environments.web.files import read_tasks
 from hindcast.actors.environments.web.secrets import require_secrets
 from hindcast.actors.environments.web.tasks import ENVIRONMENT
@@ -72,7 +72,7 @@ def add_task(settings: Settings, task: WebTask) -> Settings:
     others = [one for one in settings.web.tasks if one.get("name") != task.name]
     return settings.model_copy(
         update={
-            "web": settings.web.model_copy(update={"tasks": (*others, plain(task))}),
+            "web": settings.web.model_copy(update={"tasks": (*others, to_plain_values(task))}),
             "curriculum": settings.curriculum.model_copy(update={"environments": (ENVIRONMENT,)}),
         }
     )

@@ -121,7 +121,7 @@ async def keep_servers(handle: RunHandle, log: EventLog, publisher: Publisher, *
 
 
 async def _fail_when_ended(process: ServerProcess, address: str, keeper: WeightSynchronizer) -> None:
-    ended: EngineFailed = await process.ended()
+    ended: EngineFailed = await process.wait_for_end()
     await keeper.tell(address, "ended", str(ended).partition("\n")[0])
     raise ended
 

@@ -20,23 +20,23 @@ from hindcast.storage.blobs.store import BlobStore
 class BlobNeeds:
     """The blobs that the events so far require. A pure fold; grows until it is settled."""
 
-    def __init__(self, *, pages: bool, wanted: Iterable[NamedBlob] = ()) -> None:
-        """`pages`: whether page snapshots count. `wanted`: blobs that earlier events named and that were not found."""
+    def __init__(self, *, pages: bool, needed: Iterable[NamedBlob] = ()) -> None:
+        """`pages`: whether page snapshots count. `needed`: blobs that earlier events named and that were not found."""
         self._pages = pages
-        self.wanted: dict[str, NamedBlob] = {blob.sha256: blob for blob in wanted}
+        self.needed: dict[str, NamedBlob] = {blob.sha256: blob for blob in needed}
         self.released: dict[str, BlobRef] = {}
 
     def take(self, position: int, envelope: Envelope) -> None:
         """Take in the blobs that the next event names or releases."""
         for blob, page in blobs_in(envelope):
             if envelope.type == RELEASING:
-                self.wanted.pop(blob.sha256, None)
+                self.needed.pop(blob.sha256, None)
                 if not page:
                     self.released[blob.sha256] = blob
             elif self._pages or not page:
                 self.released.pop(blob.sha256, None)
-                named = NamedBlob(sha256=blob.sha256, size=blob.size, position=position)
-                self.wanted.setdefault(blob.sha256, named)
+                needed_blob = NamedBlob(sha256=blob.sha256, size=blob.size, position=position)
+                self.needed.setdefault(blob.sha256, needed_blob)
 
 
 class CopyResult(msgspec.Struct, kw_only=True):
@@ -70,25 +70,27 @@ def settle(
         DiskFull: there is no room for them.
     """
     missing: dict[str, NamedBlob] = {}
-    for left, named in zip(range(len(needs.wanted), 0, -1), list(needs.wanted.values()), strict=True):
+    for blobs_left, needed_blob in zip(
+        range(len(needs.needed), 0, -1), list(needs.needed.values()), strict=True
+    ):
         if stop.is_set():
             return ()
-        on_blob(left)
-        if target.has(named.ref):
+        on_blob(blobs_left)
+        if target.has(needed_blob.ref):
             report.present += 1
             continue
         try:
-            target.put(source.get(named.ref))
+            target.put(source.get(needed_blob.ref))
             report.copied += 1
-            report.bytes += named.size
+            report.bytes += needed_blob.size
         except BlobMissing:
-            missing[named.sha256] = named
+            missing[needed_blob.sha256] = needed_blob
         except BlobCorrupt as error:
-            missing[named.sha256] = named
+            missing[needed_blob.sha256] = needed_blob
             report.damaged.append(str(error))
     for blob in needs.released.values():
         report.released += target.has(blob)
         target.release(blob)
-    needs.wanted = missing
+    needs.needed = missing
     needs.released.clear()
     return tuple(missing.values())

@@ -97,7 +97,7 @@ class Archiver:
         if pages and not noted.pages:
             noted = Blobs()  # page snapshots are wanted from now on: also those of earlier events
         self._blobs = msgspec.structs.replace(noted, pages=pages)
-        self._needs = BlobNeeds(pages=pages, wanted=noted.missing)
+        self._needs = BlobNeeds(pages=pages, needed=noted.missing)
         self._stopping = Event()
 
     @property
@@ -141,8 +141,8 @@ class Archiver:
                 if batch := await _gather(arrived):
                     await asyncio.to_thread(self._take, batch)
                 behind = self._writer.last - self._blobs.through
-                due = end is None and monotonic() - settled_s >= SETTLE_S
-                if behind >= SETTLE_EVENTS or (behind and due):
+                is_due = end is None and monotonic() - settled_s >= SETTLE_S
+                if behind >= SETTLE_EVENTS or (behind and is_due):
                     await asyncio.to_thread(self._settle)
                     settled_s = monotonic()
 
@@ -170,12 +170,12 @@ class Archiver:
 
     def _take(self, batch: list[Stored]) -> None:
         """Write intact events; at the first damaged one raise CorruptEvent, after writing those before it."""
-        whole: list[Envelope] = []
+        intact: list[Envelope] = []
         try:
-            whole.extend(map(self._checked, batch))
+            intact.extend(map(self._checked, batch))
         finally:
-            self._writer.append(batch[: len(whole)])
-            for stored, envelope in zip(batch, whole, strict=False):
+            self._writer.append(batch[: len(intact)])
+            for stored, envelope in zip(batch, intact, strict=False):
                 self._needs.take(stored.position, envelope)
                 self._watch(stored.position, envelope)
             self._on_event(self._writer.last)

@@ -49,21 +49,21 @@ def check_whole(
     log = check_archive(folder, take=take)
     blobs, defects = archive_blobs(folder), list(log.defects)
     for sha256 in behind.released:
-        needs.wanted.pop(sha256, None)
-    whole = size = 0
-    for left, named in zip(range(len(needs.wanted), 0, -1), needs.wanted.values(), strict=True):
-        on_blob(left)
+        needs.needed.pop(sha256, None)
+    intact = size = 0
+    for blobs_left, blob in zip(range(len(needs.needed), 0, -1), needs.needed.values(), strict=True):
+        on_blob(blobs_left)
         try:
-            blobs.get(named.ref)
-            whole, size = whole + 1, size + named.size
+            blobs.get(blob.ref)
+            intact, size = intact + 1, size + blob.size
         except (BlobMissing, BlobCorrupt) as error:
-            where = f"{BLOBS}/{named.sha256[:2]}/{named.sha256[2:4]}/{named.sha256}"
-            defects.append(Defect(where=where, position=named.position, what=str(error)))
+            path = f"{BLOBS}/{blob.sha256[:2]}/{blob.sha256[2:4]}/{blob.sha256}"
+            defects.append(Defect(where=path, position=blob.position, what=str(error)))
     return WholeCheck(
         log=log,
         pages=state.pages,
-        blobs=whole,
+        blobs=intact,
         blob_bytes=size,
-        not_copied=len(behind.wanted),
+        not_copied=len(behind.needed),
         defects=tuple(defects),
     )

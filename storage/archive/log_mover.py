@@ -72,11 +72,11 @@ class OpenEpisodes:
 def floor_of(served: Iterable[BrokerConsumer]) -> int | None:
     """The first position that a consumer of the stream still needs; None: no consumer needs any."""
     needed = []
-    for one in served:
-        if one.queue and one.oldest is not None:
-            needed.append(one.oldest)
-        elif one.role in FOLLOWERS:
-            needed.append(one.handed + 1)
+    for consumer in served:
+        if consumer.queue and consumer.oldest is not None:
+            needed.append(consumer.oldest)
+        elif consumer.role in FOLLOWERS:
+            needed.append(consumer.handed + 1)
     return min(needed, default=None)
 
 
@@ -89,23 +89,23 @@ class _Ages:
 
     def __init__(self, *, last: int, wall_s: float, now_s: float) -> None:
         """State at the first look. `last`: the log's last position. `wall_s`: wall clock. `now_s`: monotonic clock."""
-        self._begun = last
+        self._first_end = last
         self._ahead_s = wall_s - now_s
-        self._looks: deque[tuple[float, int]] = deque([(now_s, last)])
+        self._ends: deque[tuple[float, int]] = deque([(now_s, last)])
         """Times and last positions at which the log had grown, oldest first."""
 
-    def look(self, *, last: int, now_s: float) -> None:
+    def note_end(self, *, last: int, now_s: float) -> None:
         """Note that the log now ends at `last`."""
-        if last > self._looks[-1][1]:
-            self._looks.append((now_s, last))
+        if last > self._ends[-1][1]:
+            self._ends.append((now_s, last))
 
     def is_old(self, position: int, *, occurred_s: float, now_s: float, keep_s: float) -> bool:
         """Whether an event is at least `keep_s` old."""
-        if position <= self._begun:
+        if position <= self._first_end:
             return now_s + self._ahead_s - occurred_s >= keep_s
-        while len(self._looks) > 1 and self._looks[1][0] <= now_s - keep_s:
-            self._looks.popleft()
-        seen_s, last = self._looks[0]
+        while len(self._ends) > 1 and self._ends[1][0] <= now_s - keep_s:
+            self._ends.popleft()
+        seen_s, last = self._ends[0]
         return position <= last and seen_s <= now_s - keep_s
 
 
@@ -157,12 +157,12 @@ class Mover:
         subject = f"run.{self._stream.run}.storage.archiver.>"
         last = await self._run_log.last_under(subject)
         recorded = decode(last) if last is not None else None
-        before = recorded.fact.last if recorded and isinstance(recorded.fact, SegmentArchived) else 0
+        announced_to = recorded.fact.last if recorded and isinstance(recorded.fact, SegmentArchived) else 0
         expected = last.position if last is not None else 0
-        told = 0
+        announced = 0
         manifest = await asyncio.to_thread(load, self._folder)
         for index, segment in enumerate(manifest.segments):
-            if segment.last > before:
+            if segment.last > announced_to:
                 await self._require_whole(index)
                 fact = SegmentArchived(
                     first=segment.first,
@@ -172,9 +172,9 @@ class Mover:
                 )
                 expect = Expectation(subject=subject, last=expected)
                 expected = await self._publisher.decide(fact, entity=self._stream.run, expect=expect)
-                told += 1
+                announced += 1
         self._announced = manifest.segments[-1].last if manifest.segments else 0
-        return told
+        return announced
 
     async def purge(self) -> int:
         """Purge what may leave the broker; returns the last purged position, 0 for none.
@@ -185,11 +185,11 @@ class Mover:
         identity = await self._stream.identity()
         now_s = asyncio.get_running_loop().time()
         ages = self._ages = self._ages or _Ages(last=identity.last, wall_s=self._clock(), now_s=now_s)
-        ages.look(last=identity.last, now_s=now_s)
+        ages.note_end(last=identity.last, now_s=now_s)
         limit = min(self._announced or 0, identity.last - self._keep_events)
         needed = [floor_of(await self._stream.served()), self._open.oldest]
         limit = min([limit, *(position - 1 for position in needed if position is not None)])
-        until = 0
+        purged_to = 0
         manifest = await asyncio.to_thread(load, self._folder)
         for index, segment in enumerate(manifest.segments):
             if identity.first <= segment.last <= limit:
@@ -197,11 +197,11 @@ class Mover:
                 if not ages.is_old(segment.last, occurred_s=occurred_s, now_s=now_s, keep_s=self._keep_s):
                     break
                 await self._require_whole(index)
-                until = segment.last
-        if until:
-            await self._stream.purge(until=until)
-            _log.info("moved to the archive", until=until, folder=str(self._folder))
-        return until
+                purged_to = segment.last
+        if purged_to:
+            await self._stream.purge(until=purged_to)
+            _log.info("moved to the archive", until=purged_to, folder=str(self._folder))
+        return purged_to
 
     async def _require_whole(self, index: int) -> None:
         defect = await asyncio.to_thread(check_segment, self._folder, index)

@@ -119,21 +119,21 @@ async def audit(
         # a fork whose parent's log became shorter, or a damaged archive
         return unopened(log.run, error, witnesses=witnesses)
     fold = Fold(log.run, blobs, first=max(1, identity.first), depth=depth, pages=pages, witnesses=witnesses)
-    batch = await _read(log, fold, after=fold.position, end=identity.last)
+    batch = await _read_batch(log, fold, after=fold.position, end=identity.last)
     while batch:
-        named = fold.blobs.due()
+        named_blobs = fold.blobs.take_due()
         async with asyncio.TaskGroup() as group:
-            following = group.create_task(_read(log, fold, after=batch[-1].position, end=identity.last))
-            faults = group.create_task(asyncio.to_thread(fold.blobs.look, named))
+            following = group.create_task(_read_batch(log, fold, after=batch[-1].position, end=identity.last))
+            faults = group.create_task(asyncio.to_thread(fold.blobs.check_blobs, named_blobs))
             await _take(fold, batch)
-        fold.blobs.note(named, faults.result())
+        fold.blobs.note(named_blobs, faults.result())
         progressed(fold.position, identity.last)
         batch = following.result()
-    rest = fold.blobs.due()
-    fold.blobs.note(rest, await asyncio.to_thread(fold.blobs.look, rest))
+    last_blobs = fold.blobs.take_due()
+    fold.blobs.note(last_blobs, await asyncio.to_thread(fold.blobs.check_blobs, last_blobs))
     if fold.blobs.doubtful:
-        for since in (Ancestor(log, identity.last), *ancestors):
-            await _releases_since(since, fold)
+        for ancestor in (Ancestor(log, identity.last), *ancestors):
+            await _releases_since(ancestor, fold)
     fold.finish(end=identity.last)
     return _report(fold, depth, witnesses, time.perf_counter() - began)
 
@@ -146,15 +146,15 @@ async def _take(fold: Fold, batch: Sequence[Stored]) -> None:
         await asyncio.sleep(0)
 
 
-async def _read(log: EventLog, fold: Fold, *, after: int, end: int) -> list[Stored]:
+async def _read_batch(log: EventLog, fold: Fold, *, after: int, end: int) -> list[Stored]:
     """The next events up to `end`, at any positions; empty at the end."""
     if after >= end:
         return []
-    found = await _attempt(log, fold, after=after, limit=READ_EVENTS)
-    if not found:
-        resumed = await _readable_again(log, fold, after=after, end=end)
-        found = [] if resumed is None else await _attempt(log, fold, after=resumed, limit=READ_EVENTS)
-    return [stored for stored in found if stored.position <= end]
+    events = await _attempt(log, fold, after=after, limit=READ_EVENTS)
+    if not events:
+        resumed = await _first_readable(log, fold, after=after, end=end)
+        events = [] if resumed is None else await _attempt(log, fold, after=resumed, limit=READ_EVENTS)
+    return [stored for stored in events if stored.position <= end]
 
 
 async def _attempt(log: EventLog, fold: Fold, *, after: int, limit: int) -> list[Stored]:
@@ -168,7 +168,7 @@ async def _attempt(log: EventLog, fold: Fold, *, after: int, limit: int) -> list
         return []
 
 
-async def _readable_again(log: EventLog, fold: Fold, *, after: int, end: int) -> int | None:
+async def _first_readable(log: EventLog, fold: Fold, *, after: int, end: int) -> int | None:
     """The first readable position after a hole: doubling steps, then bisection of the last one."""
     low, step = after, 1
     while True:
@@ -222,15 +222,15 @@ def _report(fold: Fold, depth: Depth, witnesses: Sequence[Witness], wall_s: floa
         run=fold.run,
         events=fold.events,
         chains=len(fold.chains),
-        defects=fold.findings.told(),
+        defects=fold.findings.defects(),
         defects_found=fold.findings.count,
-        suspicions=fold.suspicions.found(),
+        suspicions=fold.suspicions.report(),
         first=fold.first,
         last=fold.position,
         digest=fold.digests.value.hex(),
         first_digest=fold.first_digest.hex(),
         last_digest=fold.last_digest.hex(),
-        episodes=fold.episodes.known,
+        episodes=fold.episodes.named_count,
         batches=fold.training.batches,
         updates=fold.training.updates,
         open=OpenWork(episodes=open_episodes, verdicts=unjudged, minibatches=fold.training.outstanding),

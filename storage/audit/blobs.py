@@ -63,7 +63,7 @@ class Blobs(Check):
         self._depth = depth if store is not None else "none"
         self._pages = pages
         self._policies = policies
-        self._seen = array("Q", bytes(8 * REMEMBERED))
+        self._checked_keys = array("Q", bytes(8 * REMEMBERED))
         self._waiting: list[Named] = []
         self._missing: dict[str, Fault] = {}
         self._released: dict[str, int] = {}
@@ -91,56 +91,56 @@ class Blobs(Check):
         for sha256, size in refs:
             key = _key(sha256, size)
             slot = key % REMEMBERED
-            if self._seen[slot] != key:
-                self._seen[slot] = key
+            if self._checked_keys[slot] != key:
+                self._checked_keys[slot] = key
                 self._waiting.append(Named(sha256, size, event.position, event.type))
 
     def _release(self, event: Event, sha256: str, size: int) -> None:
-        kept = {self._policies.base: "the base policy", self._weights: "the newest weights"}
-        if sha256 and sha256 in kept:
-            self.defect(event, f"it releases {kept[sha256]}", "kept as long as the run", sha256)
+        unreleasable = {self._policies.base: "the base policy", self._weights: "the newest weights"}
+        if sha256 and sha256 in unreleasable:
+            self.defect(event, f"it releases {unreleasable[sha256]}", "kept as long as the run", sha256)
         self._released[sha256] = event.position
-        self._seen[_key(sha256, size) % REMEMBERED] = 0  # named again, it must exist again
+        self._checked_keys[_key(sha256, size) % REMEMBERED] = 0  # named again, it must exist again
 
     def release_later(self, sha256: str) -> None:
         """Take in a release after the audited part of the log."""
         self._released.setdefault(sha256, 0)
         self._missing.pop(sha256, None)
 
-    def due(self) -> list[Named]:
+    def take_due(self) -> list[Named]:
         """Blobs to check now; each is returned once."""
         waiting, self._waiting = self._waiting, []
         return waiting
 
-    def look(self, due: Sequence[Named]) -> list[Fault]:
+    def check_blobs(self, blobs: Sequence[Named]) -> list[Fault]:
         """Check blobs. Blocking; changes nothing."""
-        return [fault for named in due if (fault := self._look_at(named)) is not None]
+        return [fault for blob in blobs if (fault := self._check_blob(blob)) is not None]
 
-    def _look_at(self, named: Named) -> Fault | None:
+    def _check_blob(self, blob: Named) -> Fault | None:
         assert self._store is not None
-        ref = BlobRef(named.sha256, named.size)
+        ref = BlobRef(blob.sha256, blob.size)
         try:
             path = self._store.path(ref)
             if self._depth == "exist":
                 return None
             with path.open("rb") as file:
-                found = hashlib.file_digest(file, "sha256").hexdigest()
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
         except (BlobMissing, FileNotFoundError):
-            return Fault(named, True, "nothing")
+            return Fault(blob, True, "nothing")
         except (HindcastError, OSError) as error:
-            return Fault(named, False, str(error))
-        return None if found == named.sha256 else Fault(named, False, f"bytes with sha256 {found}")
+            return Fault(blob, False, str(error))
+        return None if digest == blob.sha256 else Fault(blob, False, f"bytes with sha256 {digest}")
 
-    def note(self, looked: Sequence[Named], faults: Sequence[Fault]) -> None:
-        """Take in the results of `look`."""
-        gone = {fault.named for fault in faults if fault.missing}
-        self.checked += len(looked) - len(gone)
-        self.bytes += sum(named.size for named in looked if named not in gone)
+    def note(self, checked: Sequence[Named], faults: Sequence[Fault]) -> None:
+        """Take in the results of `check_blobs`."""
+        missing = {fault.named for fault in faults if fault.missing}
+        self.checked += len(checked) - len(missing)
+        self.bytes += sum(blob.size for blob in checked if blob not in missing)
         for fault in faults:
             if fault.missing:
                 self._missing[fault.named.sha256] = fault
             else:
-                self._tell(
+                self._report(
                     fault, "a blob holds other bytes than its name says", "The file was altered or damaged."
                 )
 
@@ -154,20 +154,20 @@ class Blobs(Check):
         for sha256, fault in self._missing.items():
             released = self._released.get(sha256)
             if released is None or 0 < released < fault.named.position:
-                self._tell(
+                self._report(
                     fault,
                     "a blob is gone",
                     "It was removed without a blob.released, or its folder was moved.",
                 )
 
-    def _tell(self, fault: Fault, what: str, meaning: str) -> None:
-        named = fault.named
+    def _report(self, fault: Fault, what: str, meaning: str) -> None:
+        blob = fault.named
         self._findings.add(
             self.name,
-            named.position,
+            blob.position,
             what,
-            event=named.event,
-            expected=f"{named.size} bytes with sha256 {named.sha256}",
+            event=blob.event,
+            expected=f"{blob.size} bytes with sha256 {blob.sha256}",
             found=fault.found,
             meaning=meaning,
         )

@@ -26,12 +26,12 @@ class Chains:
     def __init__(self, findings: Findings, *, since: int) -> None:
         """`since`: position that reading begins after; from 0 every chain must begin at its beginning."""
         self._findings = findings
-        self._whole = since == 0
+        self._read_all = since == 0
         self._last: dict[str, Link] = {}
 
     def lose(self) -> None:
         """Note a hole in the log: chains may have begun in it."""
-        self._whole = False
+        self._read_all = False
 
     def __len__(self) -> int:
         return len(self._last)
@@ -58,7 +58,7 @@ class Chains:
                 found=f"sha256 {event.prev_hash.hex()}",
                 meaning=ALTERED,
             )
-        elif event.producer_seq > 0 and self._whole:
+        elif event.producer_seq > 0 and self._read_all:
             self._findings.add(
                 "chain",
                 event.position,

@@ -22,7 +22,7 @@ class Check:
         self._since = since
 
     @property
-    def _whole(self) -> bool:
+    def _read_all(self) -> bool:
         """Whether everything was read, so that every reference must have been seen."""
         return self._since == 0
 
@@ -51,12 +51,16 @@ class Check:
 
     def consulted(self, event: Event) -> None:
         """Check the report of a question to an endpoint: its digest, and counts that are not negative."""
-        said = event.payload["consulted"]
-        if said is None:
+        consultation = event.payload["consulted"]
+        if consultation is None:
             return
-        named = DIGEST.fullmatch(said["request"]) is not None
-        self.require(named, event, "what was asked", "64 hexadecimal characters", said["request"])
-        counts = {name: said[name] for name in ("prompt_tokens", "answer_tokens", "tries", "cost_usd")}
+        has_digest = DIGEST.fullmatch(consultation["request"]) is not None
+        self.require(
+            has_digest, event, "what was asked", "64 hexadecimal characters", consultation["request"]
+        )
+        counts = {
+            name: consultation[name] for name in ("prompt_tokens", "answer_tokens", "tries", "cost_usd")
+        }
         sound = all(0 <= count < math.inf for count in counts.values())
         self.require(sound, event, "what asking took", "finite numbers, none below 0", counts)
 

@@ -22,11 +22,11 @@ def wrong_constraint(step: Mapping[str, Any]) -> str | None:
     if len(allowed) != len(tokens):
         return f"{len(allowed)} sets of allowed tokens for {len(tokens)} tokens"
     vocabulary = allowed.shape[1]
-    for place, (token, logprob, those) in enumerate(zip(tokens, logprobs, allowed, strict=True)):
-        if not 0 <= token < vocabulary or not those[token]:
-            return f"token {token} at place {place} is none of those it was drawn from"
-        if logprob != 0 and np.count_nonzero(those) == 1:
+    for index, (token, logprob, allowed_here) in enumerate(zip(tokens, logprobs, allowed, strict=True)):
+        if not 0 <= token < vocabulary or not allowed_here[token]:
+            return f"token {token} at place {index} is none of those it was drawn from"
+        if logprob != 0 and np.count_nonzero(allowed_here) == 1:
             return (
-                f"token {token} at place {place} was the only one allowed, with log-probability {logprob:g}"
+                f"token {token} at place {index} was the only one allowed, with log-probability {logprob:g}"
             )
     return None

@@ -74,12 +74,12 @@ def decode(stored: Stored, digest: bytes) -> Event | str:
         return f"{len(content)} bytes; {LARGEST_BYTES} are allowed"
     try:
         values = msgpack.unpackb(content)
-        same = _pack(values) == content
+        is_canonical = _pack(values) == content
     except (ValueError, TypeError, OverflowError, RecursionError, msgpack.UnpackException) as error:
         return f"bytes that are no MessagePack ({type(error).__name__}: {error})"
     if type(values) is not dict:
         return f"a {type(values).__name__}, not a map"
-    if not same:
+    if not is_canonical:
         return "bytes that its own values do not encode to: something is hidden between them"
     fields = []
     for name, types in ENVELOPE:

@@ -76,6 +76,6 @@ class Findings:
                 )
             )
 
-    def told(self) -> tuple[Defect, ...]:
+    def defects(self) -> tuple[Defect, ...]:
         """The kept defects, by position."""
         return tuple(sorted(self._kept, key=lambda defect: (defect.position, defect.until)))

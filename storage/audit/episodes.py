@@ -90,13 +90,13 @@ class Episodes(Check):
 
     def is_seen(self, episode: Episode) -> bool:
         """Whether all its events were read."""
-        return self._whole or episode.requested_at > self._since
+        return self._read_all or episode.requested_at > self._since
 
-    def _known(self, event: Event, name: str) -> Episode:
+    def _episode_of(self, event: Event, name: str) -> Episode:
         """The episode of an event; one that was never requested is a defect once."""
         episode = self._episodes.get(name)
         if episode is None:
-            if self._whole:
+            if self._read_all:
                 self.defect(event, f"episode {name} was never requested")
             episode = self._episodes[name] = Episode(len(self._episodes))
         return episode
@@ -126,10 +126,10 @@ class Episodes(Check):
         fact = event.payload
         group = self._tasks.requested(event)
         name = fact["episode"]
-        known = self._episodes.get(name)
-        if known is not None:
+        earlier = self._episodes.get(name)
+        if earlier is not None:
             self.defect(
-                event, f"episode {name} was requested before, or ran before it", "", known.requested_at
+                event, f"episode {name} was requested before, or ran before it", "", earlier.requested_at
             )
             return
         episode = self._episodes[name] = Episode(len(self._episodes))
@@ -146,7 +146,7 @@ class Episodes(Check):
         """`episode.started`."""
         fact = event.payload
         name = fact["episode"]
-        episode = self._known(event, name)
+        episode = self._episode_of(event, name)
         self._about(event, name)
         self.by_role(event, "actor")
         self.require(
@@ -166,7 +166,7 @@ class Episodes(Check):
         """`step.taken`."""
         fact = event.payload
         name = fact["episode"]
-        episode = self._known(event, name)
+        episode = self._episode_of(event, name)
         self._ledger.mark_step(episode.number)
         if event.entity != name:
             self._about(event, name)
@@ -193,9 +193,14 @@ class Episodes(Check):
         """Check that the policy read the step's own screenshot, and that it fits into the prompt."""
         pictures, screenshot = fact.get("pictures") or (), fact.get("screenshot") or {}
         for picture in pictures:
-            own = (picture["blob"], "before") == (screenshot.get("image"), screenshot.get("when"))
+            is_own_screenshot = (picture["blob"], "before") == (
+                screenshot.get("image"),
+                screenshot.get("when"),
+            )
             self.require(
-                own, event, "the policy read a picture that is not the screenshot of the step's page"
+                is_own_screenshot,
+                event,
+                "the policy read a picture that is not the screenshot of the step's page",
             )
         standing = sum(picture["tokens"] for picture in pictures)
         room = len(fact["prompt_ids"]) // INT32_BYTES
@@ -219,7 +224,7 @@ class Episodes(Check):
             self.defect(event, "its token ids are cut within a number")
             return
         if not len(actions) == len(logprobs) == len(versions):
-            counted = [len(part) // INT32_BYTES for part in (actions, logprobs, versions)]
+            counted = [len(packed) // INT32_BYTES for packed in (actions, logprobs, versions)]
             self.defect(
                 event, "tokens, log-probabilities and versions are not equally many", counted[0], counted
             )
@@ -250,7 +255,7 @@ class Episodes(Check):
         if low == NO_VERSION == high:
             self.require(origin != "online", event, "no policy sampled it", "a policy version", NO_VERSION)
             return
-        unknown = high > self._policies.newest and self._whole and not self._policies.of_parent
+        unknown = high > self._policies.newest and self._read_all and not self._policies.of_parent
         if low < 0 or unknown:
             self.defect(
                 event,
@@ -263,7 +268,7 @@ class Episodes(Check):
     def _end(self, event: Event) -> Episode:
         fact = event.payload
         name = fact["episode"]
-        episode = self._known(event, name)
+        episode = self._episode_of(event, name)
         self._about(event, name)
         self.ends[event.type] += 1
         if episode.end:
@@ -296,9 +301,15 @@ class Episodes(Check):
             self.require(
                 fact["steps"] == episode.steps, event, f"steps of {name}", episode.steps, fact["steps"]
             )
-            found, said = [episode.low, episode.high], fact["policy_versions"]
+            sampled, recorded = [episode.low, episode.high], fact["policy_versions"]
             if episode.steps:
-                self.require(found == said, event, "its steps were sampled from other versions", found, said)
+                self.require(
+                    sampled == recorded,
+                    event,
+                    "its steps were sampled from other versions",
+                    sampled,
+                    recorded,
+                )
         self._check_screenshot(event, fact.get("screenshot"))
         episode.end, episode.ended_at = intern(event.type), event.position
 
@@ -319,7 +330,7 @@ class Episodes(Check):
         if episode.task and fact["task_id"] != episode.task:
             self.defect(event, "it names another task than the request", episode.task, fact["task_id"])
         key = f"{judge['name']} {judge['version']}"
-        if any(known == key for known, _, _ in episode.verdicts):
+        if any(earlier_key == key for earlier_key, _, _ in episode.verdicts):
             self.defect(event, f"judge {key} has judged {name} before")
         outcome, reward = judgment["outcome"], float(judgment["reward"])
         allowed = 0.0 <= reward <= 1.0 if outcome in JUDGED_AS else reward == 0.0
@@ -327,7 +338,7 @@ class Episodes(Check):
         self._reading(event, episode, fact["reading"])
         self.consulted(event)
         if outcome == "failure":
-            self._tasks.failed(episode.task)
+            self._tasks.note_failure(episode.task)
         verdict = (key, outcome, reward)
         episode.verdicts += (self._verdicts.setdefault(verdict, verdict),)
 
@@ -337,8 +348,8 @@ class Episodes(Check):
             return
         self._ledger.mark_reading(episode.number)
         ids, probability = reading["prompt_ids"], reading["probability"]
-        whole = len(ids) > 0 and len(ids) % INT32_BYTES == 0
-        self.require(whole, event, "bytes of prompt ids", "whole int32 numbers", len(ids))
+        is_complete = len(ids) > 0 and len(ids) % INT32_BYTES == 0
+        self.require(is_complete, event, "bytes of prompt ids", "whole int32 numbers", len(ids))
         likely = probability is None or 0.0 <= probability <= 1.0
         self.require(likely, event, "the probability of success", "in [0, 1]", probability)
         spoken = (reading["model_version"] is None) == (probability is None)
@@ -346,7 +357,7 @@ class Episodes(Check):
 
     def spoken_of(self, event: Event, name: str) -> Episode:
         """The episode of a verdict or relabel, which must have ended."""
-        episode = self._known(event, name)
+        episode = self._episode_of(event, name)
         if episode.end != "episode.ended" and self.is_seen(episode):
             self.defect(
                 event, f"a verdict on {name}, which did not end", "episode.ended", episode.end or "open"
@@ -359,18 +370,18 @@ class Episodes(Check):
     def disputed(self, event: Event) -> None:
         """`verdict.disputed`."""
         name, judge = event.payload["episode"], event.payload["judge"]
-        episode = self._known(event, name)
+        episode = self._episode_of(event, name)
         key = f"{judge['name']} {judge['version']}"
-        if self._whole and all(known != key for known, _, _ in episode.verdicts):
+        if self._read_all and all(given_key != key for given_key, _, _ in episode.verdicts):
             self.defect(event, f"it disputes a verdict of {key} on {name} which was never given")
 
     @property
-    def known(self) -> int:
+    def named_count(self) -> int:
         """Number of episodes that the log has named."""
         return len(self._episodes)
 
     def open_at_the_end(self) -> tuple[int, int]:
         """Episodes without an end, and ended ones without a verdict."""
         states = self._episodes.values()
-        waiting = sum(1 for each in states if each.end == "episode.ended" and not each.verdicts)
-        return sum(1 for each in states if not each.end), waiting
+        waiting = sum(1 for episode in states if episode.end == "episode.ended" and not episode.verdicts)
+        return sum(1 for episode in states if not episode.end), waiting

@@ -24,7 +24,7 @@ class Evaluations(Check):
         self._episodes = episodes
         self._judge = ""
         """Name of the judge whose verdicts count; empty: not known."""
-        self._begun = 0
+        self._started_count = 0
         self._open: dict[str, Any] | None = None
         """The `evaluation.started` of the evaluation that is going on."""
         self._played: list[tuple[str, float, str]] = []
@@ -51,17 +51,23 @@ class Evaluations(Check):
         self.require(task not in self._trained, event, f"it evaluates on {task}, a task that is trained on")
         self._evaluated.add(task)
         if self._open is not None:
-            asked = fact["task"]
-            name = f"{asked['environment']}/{asked['family']}:{asked['seed']}"
+            task_fields = fact["task"]
+            name = f"{task_fields['environment']}/{task_fields['family']}:{task_fields['seed']}"
             self._played.append((fact["episode"], fact["temperature"], name))
 
     def started(self, event: Event) -> None:
         """`evaluation.started`."""
         number = event.payload["number"]
-        if self._whole:
-            self.require(number == self._begun, event, "evaluations are not in order", self._begun, number)
+        if self._read_all:
+            self.require(
+                number == self._started_count,
+                event,
+                "evaluations are not in order",
+                self._started_count,
+                number,
+            )
         self.require(self._open is None, event, "it starts while another evaluation is open")
-        self._begun, self._open = number + 1, event.payload
+        self._started_count, self._open = number + 1, event.payload
         self._played.clear()
 
     def finished(self, event: Event) -> None:
@@ -69,12 +75,12 @@ class Evaluations(Check):
         fact, started = event.payload, self._open
         self._open = None
         if started is None:
-            self.require(not self._whole, event, "no evaluation is going on")
+            self.require(not self._read_all, event, "no evaluation is going on")
             return
         names = ("number", "version")
         for name in names:
             self.require(fact[name] == started[name], event, f"its {name}", started[name], fact[name])
-        if self._whole and self._judge:
+        if self._read_all and self._judge:
             self._check_results(event, fact, started)
 
     def _check_results(self, event: Event, fact: dict[str, Any], started: dict[str, Any]) -> None:
@@ -86,13 +92,19 @@ class Evaluations(Check):
         tasks = Counter(task.rpartition(":")[0] for task in started["tasks"])
         for result in fact["results"]:
             temperature, family = result["temperature"], result["family"]
-            found = (result["successes"], result["failures"])
-            due = (counted[temperature, family, "success"], counted[temperature, family, "failure"])
+            reported = (result["successes"], result["failures"])
+            expected = (counted[temperature, family, "success"], counted[temperature, family, "failure"])
             # a verdict may come between the decision to end early and its record
-            holds = found == due if not fact["reason"] else found[0] <= due[0] and found[1] <= due[1]
-            self.require(holds, event, f"successes and failures of {family} at {temperature:g}", due, found)
-            whole = sum(found) + result["lost"]
-            self.require(whole == tasks[family], event, f"tasks of {family}", tasks[family], whole)
+            holds = (
+                reported == expected
+                if not fact["reason"]
+                else reported[0] <= expected[0] and reported[1] <= expected[1]
+            )
+            self.require(
+                holds, event, f"successes and failures of {family} at {temperature:g}", expected, reported
+            )
+            total = sum(reported) + result["lost"]
+            self.require(total == tasks[family], event, f"tasks of {family}", tasks[family], total)
 
     def _outcome(self, name: str) -> str:
         """The outcome of the first verdict of the judge on an episode; empty: none."""

@@ -172,25 +172,25 @@ class Fold:
         self._witnesses.take(position, digest)
 
     def _check_position(self, position: int) -> None:
-        due = self.position + 1
-        if position > due:
+        expected = self.position + 1
+        if position > expected:
             self.findings.add(
                 "position",
-                due,
+                expected,
                 "positions are missing",
                 until=position - 1,
-                expected=f"position {due}",
+                expected=f"position {expected}",
                 found=self.refused or f"position {position} after {self.position}",
                 meaning=LOST,
             )
             self.refused = ""
             self._lose(position - 1)
-        elif position < due:
+        elif position < expected:
             self.findings.add(
                 "position",
                 position,
                 "a position comes twice or too late",
-                expected=f"position {due}",
+                expected=f"position {expected}",
                 found=f"position {position}",
                 meaning="The log was reordered.",
             )
@@ -278,12 +278,12 @@ class Fold:
                 found=f"position {self.first}",
                 meaning=LOST,
             )
-        for before, position in self.ledger.repeated():
+        for earlier, position in self.ledger.repeated():
             self.findings.add(
                 "reference",
                 position,
                 "its id is that of another event",
-                found=f"the event at position {before}",
+                found=f"the event at position {earlier}",
             )
         if not self.holes:
             for position in self.ledger.uncaused():

@@ -16,12 +16,14 @@ FIRST_READING = -2
 def _key(text: str) -> int:
     """64 bits of an event's id: the last half of a UUID, which is random."""
     try:
-        return int(text[19:].replace("-", ""), 16) & 0xFFFFFFFFFFFFFFFF if len(text) == 36 else _other(text)
+        return (
+            int(text[19:].replace("-", ""), 16) & 0xFFFFFFFFFFFFFFFF if len(text) == 36 else _last_bytes(text)
+        )
     except ValueError:
-        return _other(text)
+        return _last_bytes(text)
 
 
-def _other(text: str) -> int:
+def _last_bytes(text: str) -> int:
     """The last bytes of an id that is no UUID."""
     return int.from_bytes(text.encode()[-8:], "little")
 
@@ -61,13 +63,13 @@ class Ledger:
         self._episodes[-1] = FIRST_READING - episode
 
     def _index(self, position: int) -> int | None:
-        place = bisect_right(self._starts, position, key=lambda start: start[0]) - 1
-        if place < 0:
+        stretch = bisect_right(self._starts, position, key=lambda start: start[0]) - 1
+        if stretch < 0:
             return None
-        first, index = self._starts[place]
-        end = self._starts[place + 1][1] if place + 1 < len(self._starts) else len(self._ids)
-        found = index + position - first
-        return found if found < end else None
+        first, index = self._starts[stretch]
+        end = self._starts[stretch + 1][1] if stretch + 1 < len(self._starts) else len(self._ids)
+        event_index = index + position - first
+        return event_index if event_index < end else None
 
     def digest_start(self, position: int) -> bytes | None:
         """First 8 bytes of the sha256 of the event at a position; None if none was read."""
@@ -82,12 +84,12 @@ class Ledger:
     def read_at(self, position: int) -> int:
         """Number of the episode whose reading is at a position, or `NO_EPISODE`."""
         index = self._index(position)
-        marked = NO_EPISODE if index is None else self._episodes[index]
-        return FIRST_READING - marked if marked <= FIRST_READING else NO_EPISODE
+        mark = NO_EPISODE if index is None else self._episodes[index]
+        return FIRST_READING - mark if mark <= FIRST_READING else NO_EPISODE
 
     def _position(self, index: int) -> int:
-        place = bisect_right(self._starts, index, key=lambda start: start[1]) - 1
-        first, began = self._starts[place]
+        stretch = bisect_right(self._starts, index, key=lambda start: start[1]) - 1
+        first, began = self._starts[stretch]
         return first + index - began
 
     def repeated(self) -> list[tuple[int, int]]:
@@ -95,8 +97,8 @@ class Ledger:
         ids = np.frombuffer(self._ids, dtype=np.uint64) if self._ids else np.empty(0, np.uint64)
         order = np.argsort(ids, kind="stable")
         ordered = ids[order]
-        again = np.flatnonzero(ordered[1:] == ordered[:-1])
-        return [(self._position(int(order[i])), self._position(int(order[i + 1]))) for i in again]
+        repeats = np.flatnonzero(ordered[1:] == ordered[:-1])
+        return [(self._position(int(order[i])), self._position(int(order[i + 1]))) for i in repeats]
 
     def uncaused(self) -> list[int]:
         """Positions of events that name a cause which is not before them."""
@@ -106,7 +108,7 @@ class Ledger:
         causes = np.frombuffer(self._causes, dtype=np.uint64)
         order = np.argsort(ids, kind="stable")
         ordered = ids[order]
-        place = np.minimum(np.searchsorted(ordered, causes), len(ids) - 1)
+        slots = np.minimum(np.searchsorted(ordered, causes), len(ids) - 1)
         caused = np.frombuffer(self._caused, dtype=np.uint64).astype(np.int64)
-        holds = (ordered[place] == causes) & (order[place] < caused)
+        holds = (ordered[slots] == causes) & (order[slots] < caused)
         return [self._position(int(index)) for index in caused[~holds]]

@@ -101,9 +101,11 @@ class Names:
         self._current, self._since = event.run, event.position
 
     def _check_fork(self, event: Event, *, parent: str | None) -> None:
-        said, at = event.payload["parent"], event.payload["at_position"]
-        if parent is not None and said != parent:
-            self._add(event, "it names another parent than the run whose events precede it", parent, said)
+        named_parent, at = event.payload["parent"], event.payload["at_position"]
+        if parent is not None and named_parent != parent:
+            self._add(
+                event, "it names another parent than the run whose events precede it", parent, named_parent
+            )
         if at != event.position - 1:
             self._add(
                 event,

@@ -82,18 +82,20 @@ class Operation(Check):
         self._configure(fact["changes"])
 
     def _run_finished(self, event: Event, fact: dict[str, Any]) -> None:
-        updates, seen = fact["updates"], self._training.counted
-        if updates > seen and self._whole:
-            self.defect(event, "it counts updates that are not there", f"{seen} at most", updates)
-        ended = self._episodes.ends["episode.ended"]
-        if fact["episodes"] > ended and self._whole:
-            self.defect(event, "it counts episodes that are not there", f"{ended} at most", fact["episodes"])
+        updates, updates_seen = fact["updates"], self._training.counted
+        if updates > updates_seen and self._read_all:
+            self.defect(event, "it counts updates that are not there", f"{updates_seen} at most", updates)
+        ended_count = self._episodes.ends["episode.ended"]
+        if fact["episodes"] > ended_count and self._read_all:
+            self.defect(
+                event, "it counts episodes that are not there", f"{ended_count} at most", fact["episodes"]
+            )
 
     def _control_requested(self, _event: Event, fact: dict[str, Any]) -> None:
         self._commands.add(fact["command"])
 
     def _control_applied(self, event: Event, fact: dict[str, Any]) -> None:
-        if fact["command"] not in self._commands and self._whole:
+        if fact["command"] not in self._commands and self._read_all:
             self.defect(event, f"{fact['command']!r} was applied without a request")
 
     def _log_sealed(self, event: Event, _fact: dict[str, Any]) -> None:
@@ -104,10 +106,12 @@ class Operation(Check):
         if not 1 <= first <= last:
             self.defect(event, "a segment of positions that it cannot hold", "1 or more", (first, last))
             return
-        before = max((end for _, end, where in self.archived if where == fact["location"]), default=0)
-        if before and first > before + 1:
+        archived_to = max(
+            (end for _, end, location in self.archived if location == fact["location"]), default=0
+        )
+        if archived_to and first > archived_to + 1:
             self.defect(
-                event, f"the archive {fact['location']} has a gap", f"from position {before + 1}", first
+                event, f"the archive {fact['location']} has a gap", f"from position {archived_to + 1}", first
             )
         self.archived.append((first, last, fact["location"]))
 
@@ -133,10 +137,10 @@ class Operation(Check):
                 said_by=f"a snapshot of the {projection}",
                 event=event.type,
             )
-        before = self._snapshots.get(projection, 0)
-        if fact["previous"] != before and self._whole:
+        previous = self._snapshots.get(projection, 0)
+        if fact["previous"] != previous and self._read_all:
             self.defect(
-                event, f"it names another snapshot of the {projection} before it", before, fact["previous"]
+                event, f"it names another snapshot of the {projection} before it", previous, fact["previous"]
             )
         self._snapshots[projection] = event.position
 
@@ -152,12 +156,12 @@ class Operation(Check):
             return
         newest = self._policies.newest
         self.require(
-            fact["version"] == newest or not self._whole,
+            fact["version"] == newest or not self._read_all,
             event,
             "it scores under another policy than the newest",
             newest,
             fact["version"],
         )
         for (position,) in iter_unpack("<Q", packed):
-            if self._ledger.episode_of(position) < 0 and self._whole:
+            if self._ledger.episode_of(position) < 0 and self._read_all:
                 self.defect(event, f"it scores position {position}, which is no step", meaning=ALTERED)

@@ -10,7 +10,7 @@ from hindcast.storage.audit.episodes import Episodes
 def check_pairs(check: Check, event: Event, episodes: Episodes) -> None:
     """Check all pairs of one `batch.planned`."""
     planned = event.payload["episodes"]
-    signs = [one["advantage"] for one in planned]
+    signs = [episode["advantage"] for episode in planned]
     expected = [1.0, -1.0] * (len(planned) // 2)
     algorithm = event.payload["algorithm"]
     check.require(signs == expected, event, f"{algorithm!r}: its episodes are not pairs", expected, signs)
@@ -42,6 +42,6 @@ def _check_pair(
         demonstration.task,
         failure.task,
     )
-    outcomes = [{outcome for _, outcome, _ in one.verdicts} for one in (demonstration, failure)]
+    outcomes = [{outcome for _, outcome, _ in episode.verdicts} for episode in (demonstration, failure)]
     fits = "success" in outcomes[0] and "failure" in outcomes[1]
     check.require(fits, event, f"outcomes of the pair {names}", "success, failure", outcomes)

@@ -79,15 +79,21 @@ class Plans(Check):
             )
         versions = [fact["version"], *(fact[f"{kind}_version"] for kind in ("reference", "proximal"))]
         self.require(
-            fact["version"] == self._policies.newest or not self._whole,
+            fact["version"] == self._policies.newest or not self._read_all,
             event,
             "it does not start from the newest weights",
             self._policies.newest,
             fact["version"],
         )
-        missing = [each for each in versions if each is not None and each > self._policies.newest]
+        unpublished = [
+            version for version in versions if version is not None and version > self._policies.newest
+        ]
         self.require(
-            not (missing and self._whole), event, "it names a version that was not published", "", missing
+            not (unpublished and self._read_all),
+            event,
+            "it names a version that was not published",
+            "",
+            unpublished,
         )
         sizes = self._check_counts(event, fact)
         if fact["model"] in (ORM, RELABELER):
@@ -157,21 +163,35 @@ class Plans(Check):
         )
         at = 0
         for planned in fact["episodes"]:
-            own = positions[at : at + planned["samples"]]
+            positions_of_episode = positions[at : at + planned["samples"]]
             episode = self._episodes.find(planned["episode"])
-            for index, position in enumerate(own, at):
+            for index, position in enumerate(positions_of_episode, at):
                 noted = digests[DIGEST_BYTES * index : DIGEST_BYTES * (index + 1)]
                 self._check_sample(event, planned["episode"], episode, position, noted, as_of=as_of)
-            rising = all(before < after for before, after in pairwise(own))
-            self.require(rising, event, f"the steps of {planned['episode']} are not in their order", "", own)
+            rising = all(earlier < later for earlier, later in pairwise(positions_of_episode))
+            self.require(
+                rising,
+                event,
+                f"the steps of {planned['episode']} are not in their order",
+                "",
+                positions_of_episode,
+            )
             if episode is not None and self._episodes.is_seen(episode):
-                due = self._relabels.steps_of(event, planned, otherwise=episode.trainable)
-                if len(own) != due:
-                    self.defect(event, f"not all steps of {planned['episode']} are in it", due, len(own))
-            given = planned.get("step_advantages")
-            if given is not None and len(given) != planned["samples"]:
+                expected = self._relabels.steps_of(event, planned, otherwise=episode.trainable)
+                if len(positions_of_episode) != expected:
+                    self.defect(
+                        event,
+                        f"not all steps of {planned['episode']} are in it",
+                        expected,
+                        len(positions_of_episode),
+                    )
+            step_advantages = planned.get("step_advantages")
+            if step_advantages is not None and len(step_advantages) != planned["samples"]:
                 self.defect(
-                    event, f"advantages of the steps of {planned['episode']}", planned["samples"], len(given)
+                    event,
+                    f"advantages of the steps of {planned['episode']}",
+                    planned["samples"],
+                    len(step_advantages),
                 )
             at += planned["samples"]
 
@@ -181,16 +201,16 @@ class Plans(Check):
         for index, (planned, position) in enumerate(zip(fact["episodes"], positions, strict=False)):
             name, episode = planned["episode"], self._episodes.find(planned["episode"])
             noted = fact["sample_digests"][DIGEST_BYTES * index : DIGEST_BYTES * (index + 1)]
-            known = self._check_known(event, position, noted, what="reading", as_of=fact["as_of"])
+            is_known = self._check_known(event, position, noted, what="reading", as_of=fact["as_of"])
             self._check_episode(event, planned, fact["as_of"])
-            if known and (episode is None or self._ledger.read_at(position) != episode.number):
+            if is_known and (episode is None or self._ledger.read_at(position) != episode.number):
                 self.defect(event, f"it trains on position {position}, which is no reading of {name}")
 
     def _check_known(self, event: Event, position: int, noted: bytes, *, what: str, as_of: int) -> bool:
         """Whether a sample is at the planned position, and is the one that was planned."""
-        found = self._ledger.digest_start(position)
-        if found is None or position > as_of:
-            if self._whole:
+        digest = self._ledger.digest_start(position)
+        if digest is None or position > as_of:
+            if self._read_all:
                 self.defect(
                     event,
                     f"it trains on position {position}, which it cannot know",
@@ -198,14 +218,14 @@ class Plans(Check):
                     position,
                 )
             return False
-        if found != noted:
+        if digest != noted:
             self._findings.add(
                 self.name,
                 position,
                 f"the {what} is not the one that batch {event.payload['batch']} was planned with",
                 event="step.taken" if what == "step" else READ_IN[event.payload["model"]],
                 expected=f"sha256 {noted.hex()}…",
-                found=f"sha256 {found.hex()}…",
+                found=f"sha256 {digest.hex()}…",
                 meaning=ALTERED,
                 suspects=(position, event.position),
             )
@@ -215,12 +235,12 @@ class Plans(Check):
     def _check_sample(
         self, event: Event, name: str, episode: Episode | None, position: int, noted: bytes, *, as_of: int
     ) -> None:
-        known = self._check_known(event, position, noted, what="step", as_of=as_of)
-        if known and (episode is None or self._ledger.episode_of(position) != episode.number):
+        is_known = self._check_known(event, position, noted, what="step", as_of=as_of)
+        if is_known and (episode is None or self._ledger.episode_of(position) != episode.number):
             self.defect(event, f"it trains on position {position}, which is no step of {name}")
 
     def _check_use(self, event: Event, fact: dict[str, Any], traits: AlgorithmTraits) -> None:
-        own = Counter(
+        first_uses = Counter(
             planned["episode"]
             for planned in fact["episodes"]
             if not planned.get("rehearsed")
@@ -235,15 +255,15 @@ class Plans(Check):
         self._check_rehearsed(event, fact)
         if fact.get("model", POLICY) != POLICY:
             return  # a critic's batch uses nothing up: the policy's batch follows
-        for name in own:
+        for name in first_uses:
             episode = self._episodes.find(name)
             if episode is None:
                 continue
             if episode.uses or episode.swept_at:
-                where = f"swept at {episode.swept_at}" if episode.swept_at else "trained before"
-                self.defect(event, f"it trains on {name}, which was used up", "", where)
-            shown = traits.compares == "pairs" and episode.origin == "demonstration"
-            episode.uses += not (shown or traits.reuses_episodes)
+                use_text = f"swept at {episode.swept_at}" if episode.swept_at else "trained before"
+                self.defect(event, f"it trains on {name}, which was used up", "", use_text)
+            is_shown = traits.compares == "pairs" and episode.origin == "demonstration"
+            episode.uses += not (is_shown or traits.reuses_episodes)
         for name in fact["consumed"]:
             self._use_up(event, name)
 
@@ -258,33 +278,37 @@ class Plans(Check):
         ):
             self.require(episode.origin != origin, event, f"it trains on {name}, which is {what}")
         if planned.get("replaces") is None:
-            same = planned["group"] == episode.group
-            self.require(same, event, f"group of {name}", episode.group, planned["group"])
-        ended = episode.end == "episode.ended" and episode.ended_at <= as_of
+            is_same_group = planned["group"] == episode.group
+            self.require(is_same_group, event, f"group of {name}", episode.group, planned["group"])
+        had_ended = episode.end == "episode.ended" and episode.ended_at <= as_of
         self.require(
-            ended, event, f"it trains on {name}, which had not ended", "episode.ended", episode.end or "open"
+            had_ended,
+            event,
+            f"it trains on {name}, which had not ended",
+            "episode.ended",
+            episode.end or "open",
         )
         rewards = [reward for _, outcome, reward in episode.verdicts if outcome != "undecided"]
         if planned["reward"] not in rewards:
             self.defect(event, f"no judge gave {name} this reward", rewards or "a verdict", planned["reward"])
         if planned.get("rehearsed"):
-            before = episode.uses or episode.swept_at
-            self.require(before, event, f"it rehearses {name}, which was not used up before")
+            was_used = episode.uses or episode.swept_at
+            self.require(was_used, event, f"it rehearses {name}, which was not used up before")
 
     def _check_rehearsed(self, event: Event, fact: dict[str, Any]) -> None:
         """Report the advantages of rehearsed episodes, which are only imitated, as one defect of the batch."""
-        given = {
+        advantages = {
             planned["episode"]: planned["advantage"]
             for planned in fact["episodes"]
             if planned.get("rehearsed") and planned["advantage"] != 0
         }
-        if given:
+        if advantages:
             algorithm = fact["algorithm"]
             self.defect(
                 event,
-                f"algorithm {algorithm!r} gave an advantage to {len(given)} rehearsed episodes of batch {fact['batch']}",
+                f"algorithm {algorithm!r} gave an advantage to {len(advantages)} rehearsed episodes of batch {fact['batch']}",
                 0,
-                ", ".join(f"{name}: {advantage}" for name, advantage in given.items()),
+                ", ".join(f"{name}: {advantage}" for name, advantage in advantages.items()),
                 meaning=f"The planner of {algorithm!r} compares stored successes that are only to be imitated, or the "
                 "event was altered.",
             )
@@ -295,12 +319,12 @@ class Plans(Check):
         fits = len(kept) == planned["samples"] and set(kept) <= {0, 1} and any(kept)
         self.require(fits, event, f"steps of {name} that are trained on", planned["samples"], list(kept))
         if episode is not None and self._episodes.is_seen(episode):
-            before = episode.uses or episode.origin == "demonstration"
-            self.require(before, event, f"it replays {name}, which was not used up before")
+            was_used = episode.uses or episode.origin == "demonstration"
+            self.require(was_used, event, f"it replays {name}, which was not used up before")
 
     def _check_advantages(self, event: Event, fact: dict[str, Any]) -> None:
         """Check advantages to the bit: every machine computes the same. Without the run's settings nothing is compared."""
-        if not self._configured and not self._whole:
+        if not self._configured and not self._read_all:
             return
         groups: dict[str, dict[str, float]] = {}
         compared = [planned for planned in fact["episodes"] if not planned.get("rehearsed")]
@@ -313,15 +337,15 @@ class Plans(Check):
             for name, advantage in zip(rewards, self._advantages(rewards), strict=True)
         }
         for planned in compared:
-            name, found = planned["episode"], planned["advantage"]
-            due = expected[planned["group"], name]
-            if found != due:
+            name, planned_advantage = planned["episode"], planned["advantage"]
+            expected_advantage = expected[planned["group"], name]
+            if planned_advantage != expected_advantage:
                 algorithm = fact["algorithm"]
                 self.defect(
                     event,
                     f"{algorithm!r}: the advantage of {name} does not follow from its group",
-                    due,
-                    found,
+                    expected_advantage,
+                    planned_advantage,
                 )
                 return
 
@@ -347,7 +371,7 @@ class Plans(Check):
         fact = event.payload
         if fact["as_of"] is not None:
             self._check_as_of(event, fact["as_of"], rests_on=rests_on)
-        if fact["version"] != self._policies.newest and self._whole:
+        if fact["version"] != self._policies.newest and self._read_all:
             self.defect(event, "it was decided at another version", self._policies.newest, fact["version"])
         for name in fact["episodes"]:
             self._use_up(event, name)

@@ -39,7 +39,7 @@ class Policies(Check):
     def published(self, event: Event) -> None:
         """`weights.published` of the policy."""
         version, weights = event.payload["version"], event.payload["weights"]["sha256"]
-        if version != self.announced + 1 and (self._whole or self.announced >= 0):
+        if version != self.announced + 1 and (self._read_all or self.announced >= 0):
             self.defect(event, "a policy version is missing or published twice", self.announced + 1, version)
         if version == 0 and self.base and weights != self.base:
             self.defect(event, "version 0 is not the base policy of run.started", self.base, weights)
@@ -55,10 +55,10 @@ class Policies(Check):
             actor == event.producer, event, "it names another actor than its producer", actor, event.producer
         )
         self.require(version >= 0, event, "an adopted version", "0 or more", version)
-        before = self._adopted.get(event.incarnation, -1)
-        if version < before:
-            self.defect(event, f"{actor} went back to older weights", f"{before} or newer", version)
-        self._adopted[event.incarnation] = max(version, before)
+        adopted_before = self._adopted.get(event.incarnation, -1)
+        if version < adopted_before:
+            self.defect(event, f"{actor} went back to older weights", f"{adopted_before} or newer", version)
+        self._adopted[event.incarnation] = max(version, adopted_before)
         ahead = self._ahead.get(event.incarnation)
         if ahead is not None and ahead[1] <= version:
             del self._ahead[event.incarnation]

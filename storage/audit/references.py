@@ -35,7 +35,7 @@ class References(Check):
         policies: Policies,
     ) -> None:
         super().__init__(findings, since=since)
-        self._known: dict[RefKind, tuple[Callable[[Any], bool], str]] = {
+        self._rules: dict[RefKind, tuple[Callable[[Any], bool], str]] = {
             "episode": (episodes.is_known, "was never requested"),
             "task": (tasks.is_known, "was never proposed"),
             "batch": (lambda batch: batch < training.batches, "was never planned"),
@@ -46,16 +46,16 @@ class References(Check):
     def take(self, event: Event, refs: tuple[tuple[str, RefKind], ...]) -> None:
         """Check the references of one readable fact."""
         for path, kind in refs:
-            found: Any = event.payload.get(path)
-            values = (found,) if type(found) in SINGLE else values_at(event.payload, path)
+            field: Any = event.payload.get(path)
+            values = (field,) if type(field) in SINGLE else values_at(event.payload, path)
             for value in values:
                 if kind == "position":
-                    before = f"below {event.position}"
+                    bound = f"below {event.position}"
                     self.require(
-                        0 <= value < event.position, event, f"{path} is no earlier position", before, value
+                        0 <= value < event.position, event, f"{path} is no earlier position", bound, value
                     )
-                elif self._whole and not self._known[kind][0](value):
-                    self.defect(event, f"{kind} {value} {self._known[kind][1]}")
+                elif self._read_all and not self._rules[kind][0](value):
+                    self.defect(event, f"{kind} {value} {self._rules[kind][1]}")
 
 
 def values_at(value: Any, path: str) -> Iterator[Any]:
@@ -67,5 +67,5 @@ def values_at(value: Any, path: str) -> Iterator[Any]:
         if value is not None:
             yield value
     elif isinstance(value, dict):
-        name, _, rest = path.partition(".")
-        yield from values_at(value.get(name), rest)
+        name, _, subpath = path.partition(".")
+        yield from values_at(value.get(name), subpath)

@@ -81,8 +81,8 @@ def _check_source(check: Check, event: Event, episodes: Episodes, planned: Plann
     name, episode = planned["episode"], episodes.find(planned["episode"])
     if episode is None or not episodes.is_seen(episode):
         return
-    before = episode.uses or episode.swept_at
-    check.require(before, event, f"it replays {name}, which was not used up before")
+    was_used = episode.uses or episode.swept_at
+    check.require(was_used, event, f"it replays {name}, which was not used up before")
     check.require(
         episode.origin == "online", event, f"it replays {name}", "an online episode", episode.origin
     )
@@ -96,22 +96,22 @@ def _check_trigger(
     """Check that the replaced member belongs to the group, is not trained on, and that the whole group had failed."""
     name = replay["replaces"]
     replaced, success = episodes.find(name), episodes.find(replay["episode"])
-    known = replaced is not None and episodes.is_seen(replaced)
-    if not known or replaced is None:
+    is_known = replaced is not None and episodes.is_seen(replaced)
+    if not is_known or replaced is None:
         return
     group = replay["group"]
     check.require(
         replaced.group == group, event, f"group of {name}, which is replaced", group, replaced.group
     )
-    given_up = name in event.payload["consumed"] and all(one["episode"] != name for one in members)
+    given_up = name in event.payload["consumed"] and all(member["episode"] != name for member in members)
     check.require(given_up, event, f"{name} is replaced, and not given up")
     if success is not None and success.task and success.task != replaced.task:
         check.defect(event, f"{replay['episode']} is of another task", replaced.task, success.task)
     if success is not None and success.group == group:
         check.defect(event, f"{replay['episode']} is replayed into its own group", "", group)
-    others = [one["reward"] for one in members if one is not replay]
-    failed = any(failed_altogether([*others, reward]) for reward in _results(replaced))
-    check.require(failed, event, f"it replays into group {group}, which had not failed altogether")
+    other_rewards = [member["reward"] for member in members if member is not replay]
+    group_failed = any(failed_altogether([*other_rewards, reward]) for reward in _results(replaced))
+    check.require(group_failed, event, f"it replays into group {group}, which had not failed altogether")
 
 
 def _results(episode: Episode) -> list[float]:

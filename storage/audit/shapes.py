@@ -86,23 +86,23 @@ def shapes() -> dict[str, Shape]:
 
 
 def _kind(info: described.Type) -> ValueKind:
-    plain = PLAIN.get(type(info))
-    if plain is not None:
-        return ValueKind(plain)
+    types = PLAIN.get(type(info))
+    if types is not None:
+        return ValueKind(types)
     match info:
         case described.AnyType():
             return ValueKind(NOTHING, lambda _value, _refs: None)
         case described.UnionType():
-            kinds = [_kind(each) for each in info.types]
+            kinds = [_kind(member) for member in info.types]
             rules = [kind.rule for kind in kinds if kind.rule is not None]
             assert len(rules) <= 1, "a union of two structures needs a tag"
             return ValueKind(frozenset().union(*(kind.types for kind in kinds)), rules[0] if rules else None)
         case described.LiteralType():
             return ValueKind(NOTHING, _one_of(frozenset(info.values)))
         case described.VarTupleType() | described.ListType():
-            return ValueKind(NOTHING, _many(_kind(info.item_type)))
+            return ValueKind(NOTHING, _list_of(_kind(info.item_type)))
         case described.TupleType():
-            return ValueKind(NOTHING, _exactly([_kind(each) for each in info.item_types]))
+            return ValueKind(NOTHING, _exactly([_kind(member) for member in info.item_types]))
         case described.DictType():
             return ValueKind(NOTHING, _mapping(_kind(info.key_type), _kind(info.value_type)))
         case described.StructType():
@@ -123,15 +123,15 @@ def _structure(info: described.Type) -> Rule:
         kind = _kind(field.type)
         absent = NOTHING if field.required else frozenset({_Missing})
         fields.append(Field(field.encode_name, kind.types | absent, kind.rule))
-    known = frozenset(field.name for field in fields)
+    field_names = frozenset(field.name for field in fields)
 
     def check(value: Any, refs: Refs) -> str | None:
         if type(value) is not dict:
             return f"is of type {type(value).__name__}, not a map"
-        get, due = value.get, len(value)
+        get, unread = value.get, len(value)
         for name, types, rule in fields:
             item = get(name, MISSING)
-            due -= item is not MISSING
+            unread -= item is not MISSING
             if type(item) in types:
                 continue
             if item is MISSING:
@@ -139,8 +139,10 @@ def _structure(info: described.Type) -> Rule:
             wrong = f"is of type {type(item).__name__}" if rule is None else rule(item, refs)
             if wrong is not None:
                 return f"{name} {wrong}"
-        if due:
-            return f"holds {sorted(map(str, value.keys() - known))[0]!r}, which this version does not have"
+        if unread:
+            return (
+                f"holds {sorted(map(str, value.keys() - field_names))[0]!r}, which this version does not have"
+            )
         return None
 
     return check
@@ -156,11 +158,11 @@ def _one_of(values: frozenset[Any]) -> Rule:
     return check
 
 
-def _many(item: ValueKind) -> Rule:
+def _list_of(item: ValueKind) -> Rule:
     def check(value: Any, refs: Refs) -> str | None:
         if type(value) is not list:
             return f"is of type {type(value).__name__}, not a list"
-        return next((wrong for each in value if (wrong := _wrong(item, each, refs)) is not None), None)
+        return next((wrong for element in value if (wrong := _wrong(item, element, refs)) is not None), None)
 
     return check
 
@@ -170,7 +172,10 @@ def _exactly(items: list[ValueKind]) -> Rule:
         if type(value) is not list or len(value) != len(items):
             return f"is not a list of {len(items)}"
         pairs = zip(items, value, strict=True)
-        return next((wrong for kind, each in pairs if (wrong := _wrong(kind, each, refs)) is not None), None)
+        return next(
+            (wrong for kind, item_value in pairs if (wrong := _wrong(kind, item_value, refs)) is not None),
+            None,
+        )
 
     return check
 
@@ -179,8 +184,8 @@ def _mapping(key: ValueKind, item: ValueKind) -> Rule:
     def check(value: Any, refs: Refs) -> str | None:
         if type(value) is not dict:
             return f"is of type {type(value).__name__}, not a map"
-        for name, each in value.items():
-            wrong = _wrong(key, name, refs) or _wrong(item, each, refs)
+        for name, item_value in value.items():
+            wrong = _wrong(key, name, refs) or _wrong(item, item_value, refs)
             if wrong is not None:
                 return f"{name!r} {wrong}"
         return None

@@ -76,7 +76,7 @@ class Suspicions:
         self._failures = 0
         """Failures that were trained on."""
         self._first: dict[str, int] = {}
-        self._found: dict[str, set[str]] = {name: set() for name in ADVICE}
+        self._episodes: dict[str, set[str]] = {name: set() for name in ADVICE}
         self._says: dict[str, str] = {}
 
     def take(self, event: Event) -> None:
@@ -107,10 +107,10 @@ class Suspicions:
             if fact["action"] is None and len(answer) >= INT32_BYTES * fact["sampling"]["max_tokens"]:
                 self._cut.add(episode)
             return
-        before = self._last.get(episode)
-        if before is not None and prompt.startswith(before[0]):
-            whole = before[0] + before[1]
-            if len(prompt) >= len(whole) and not prompt.startswith(whole):
+        previous_step = self._last.get(episode)
+        if previous_step is not None and prompt.startswith(previous_step[0]):
+            earlier_tokens = previous_step[0] + previous_step[1]
+            if len(prompt) >= len(earlier_tokens) and not prompt.startswith(earlier_tokens):
                 self._note(
                     "token_mismatch", event, episode, "the next prompt has other tokens than were sampled"
                 )
@@ -192,26 +192,26 @@ class Suspicions:
     def _note(self, name: str, event: Event, episode: str, what: str) -> None:
         self._first.setdefault(name, event.position)
         self._says.setdefault(name, f"episode {episode}: {what}")
-        self._found[name].add(episode)
+        self._episodes[name].add(episode)
 
-    def found(self) -> tuple[Suspicion, ...]:
+    def report(self) -> tuple[Suspicion, ...]:
         """The suspicions up to here, by their first position."""
         first, says = dict(self._first), dict(self._says)
-        found = {name: len(episodes) for name, episodes in self._found.items()}
-        cut = found["truncated_failures"]
+        counts = {name: len(episodes) for name, episodes in self._episodes.items()}
+        cut = counts["truncated_failures"]
         if cut < CUT_EPISODES or cut < CUT_SHARE * self._failures:
-            found["truncated_failures"] = 0
+            counts["truncated_failures"] = 0
         lost = {name: at for name, at in self._requested.items() if at < self._resumed_at}
         if lost and self._ended_since >= LATER_ENDS:
-            name = min(lost, key=lambda one: lost[one])
-            found["lost_prompts"], first["lost_prompts"] = len(lost), lost[name]
+            name = min(lost, key=lambda key: lost[key])
+            counts["lost_prompts"], first["lost_prompts"] = len(lost), lost[name]
             says["lost_prompts"] = (
                 f"episode {name}: it was requested before the resume at position {self._resumed_at} and has no end"
             )
         return tuple(
             Suspicion(
-                name=name, position=first[name], episodes=found[name], what=says[name], advice=ADVICE[name]
+                name=name, position=first[name], episodes=counts[name], what=says[name], advice=ADVICE[name]
             )
-            for name in sorted(first, key=lambda one: first[one])
-            if found[name]
+            for name in sorted(first, key=lambda key: first[key])
+            if counts[name]
         )

@@ -64,16 +64,20 @@ class Tasks(Check):
 
     def proposed(self, event: Event) -> None:
         """`task.proposed`."""
-        own = task_id(event.payload["task"])
+        proposed_id = task_id(event.payload["task"])
         self.require(
-            event.entity == own, event, "it is about another task than it proposes", own, event.entity
+            event.entity == proposed_id,
+            event,
+            "it is about another task than it proposes",
+            proposed_id,
+            event.entity,
         )
         self.consulted(event)
         phase = event.payload["phase"]
         if phase is not None:
             self._check_generated(event, phase)
-            self._generated[own] = phase, len(self._evolution)
-        self._proposed.add(own)
+            self._generated[proposed_id] = phase, len(self._evolution)
+        self._proposed.add(proposed_id)
 
     def _check_generated(self, event: Event, phase: int) -> None:
         if self._phase is not None:
@@ -84,14 +88,14 @@ class Tasks(Check):
         self.require(parents, event, "a generated task has no parents")
         for parent in parents:
             self.require(
-                parent in self._failed or not self._whole, event, f"the parent {parent} had not failed"
+                parent in self._failed or not self._read_all, event, f"the parent {parent} had not failed"
             )
 
     def is_known(self, task: str) -> bool:
         """Whether the task was proposed."""
         return task in self._proposed
 
-    def failed(self, task: str) -> None:
+    def note_failure(self, task: str) -> None:
         """Note that a judge gave a failure for an episode of the task."""
         self._failed.add(task)
 
@@ -127,18 +131,26 @@ class Tasks(Check):
 
     def _check_admitted(self, event: Event, task: str) -> None:
         phase, value = event.payload["phase"], event.payload["value"]
-        held = self._evolution[-1:]
+        evolutions = self._evolution[-1:]
         if task in self._generated:
-            own, told = self._generated[task]
-            held = self._evolution[told - 1 :]
+            generated_for, entries = self._generated[task]
+            evolutions = self._evolution[entries - 1 :]
             self.require(
-                phase == own, event, "it is admitted for another phase than it was made for", own, phase
+                phase == generated_for,
+                event,
+                "it is admitted for another phase than it was made for",
+                generated_for,
+                phase,
             )
-            said = self._checked.get(task)
-            asked = all(evolution.get("feasibility") == "endpoint" for evolution in held)
-            if asked and self._whole:
-                self.require(said, event, "no model said that the task can be done", True, said)
-        windows = [(one.get("value_low", 0.0), one.get("value_high", 1.0)) for one in held if one]
+            was_feasible = self._checked.get(task)
+            endpoint_checks = all(evolution.get("feasibility") == "endpoint" for evolution in evolutions)
+            if endpoint_checks and self._read_all:
+                self.require(
+                    was_feasible, event, "no model said that the task can be done", True, was_feasible
+                )
+        windows = [
+            (entry.get("value_low", 0.0), entry.get("value_high", 1.0)) for entry in evolutions if entry
+        ]
         if value is not None and windows:
             inside = any(low <= value <= high for low, high in windows)
             expected = " or ".join(f"{low:g} to {high:g}" for low, high in windows)
@@ -147,41 +159,45 @@ class Tasks(Check):
     def phase_started(self, event: Event) -> None:
         """`phase.started`."""
         phase = event.payload["phase"]
-        before = self._phase
+        previous_phase = self._phase
         self.require(
-            before is None or phase > before, event, "a phase begins again", f"more than {before}", phase
+            previous_phase is None or phase > previous_phase,
+            event,
+            "a phase begins again",
+            f"more than {previous_phase}",
+            phase,
         )
         self._phase = phase
 
     def requested(self, event: Event) -> Group:
         """Check an `episode.requested`; returns its group, as first recorded."""
         fact = event.payload
-        own = task_id(fact["task"])
+        requested_id = task_id(fact["task"])
         if (
             self._admitted
             and fact["origin"] not in ("evaluation", "branch")
-            and own not in self._admitted
-            and self._whole
+            and requested_id not in self._admitted
+            and self._read_all
         ):
-            self.defect(event, f"the task {own} was never admitted")
+            self.defect(event, f"the task {requested_id} was never admitted")
         member, attempt, size = fact["member"], fact["attempt"], fact["group_size"]
         if not 0 <= member < size:
             self.defect(event, "it is no member of its group", f"0 to {size - 1}", member)
         group = self._groups.get(fact["group"])
         if group is None:
-            group = self._groups[fact["group"]] = Group(fact["group"], own, size, fact["origin"])
-        same = (group.task, group.size, group.origin)
-        if same != (own, size, fact["origin"]):
+            group = self._groups[fact["group"]] = Group(fact["group"], requested_id, size, fact["origin"])
+        recorded_kind = (group.task, group.size, group.origin)
+        if recorded_kind != (requested_id, size, fact["origin"]):
             self.defect(
                 event,
                 f"group {fact['group']} is of another kind than before",
-                same,
-                (own, size, fact["origin"]),
+                recorded_kind,
+                (requested_id, size, fact["origin"]),
             )
-        before = group.attempts.get(member, -1)
-        if attempt != before + 1 and self._whole:
+        last_attempt = group.attempts.get(member, -1)
+        if attempt != last_attempt + 1 and self._read_all:
             self.defect(
-                event, f"member {member} of {fact['group']} is asked out of turn", before + 1, attempt
+                event, f"member {member} of {fact['group']} is asked out of turn", last_attempt + 1, attempt
             )
         group.attempts[member] = attempt
         return group

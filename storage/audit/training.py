@@ -24,13 +24,13 @@ class Training(Check):
         super().__init__(findings, since=since)
         self._plans = plans
         self._policies = policies
-        self._begun = since == 0
+        self._is_known = since == 0
         """Whether the state of training is known; if reading begins late, it becomes known with the first update."""
         self.batches = 0
         self.skipped = 0
-        self.due: list[int] | None = []
+        self.sizes: list[int] | None = []
         """Sizes of the current batch's mini-batches; None once they are unknown."""
-        self.done = 0
+        self.updates_done = 0
         self._weights_due = False
         self._model = POLICY
         """Model of the current batch."""
@@ -49,7 +49,7 @@ class Training(Check):
     def lose(self, position: int) -> None:
         """See `Check.lose`: batches and updates may be in the hole."""
         super().lose(position)
-        self._begun, self.due = False, None
+        self._is_known, self.sizes = False, None
         self._states.clear()
 
     def take(self, event: Event) -> None:
@@ -86,27 +86,27 @@ class Training(Check):
     def _planned(self, event: Event) -> None:
         fact = event.payload
         batch = fact["batch"]
-        if self._begun:
+        if self._is_known:
             self.require(
                 batch == self.batches, event, "a batch is missing or planned twice", self.batches, batch
             )
-            if self.due is not None and (self.done < len(self.due) or self._weights_due):
+            if self.sizes is not None and (self.updates_done < len(self.sizes) or self._weights_due):
                 self.defect(
                     event,
                     f"batch {self.batches - 1} was not finished before",
-                    self.due,
-                    f"{self.done} updates",
+                    self.sizes,
+                    f"{self.updates_done} updates",
                 )
         critic = fact["critic_version"]
         self.require(
-            critic in (None, self._versions[CRITIC]) or not self._whole,
+            critic in (None, self._versions[CRITIC]) or not self._read_all,
             event,
             "it does not take the newest critic's values",
             self._versions[CRITIC],
             critic,
         )
-        self.due = self._plans.planned(event, rests_on=self._last)
-        self.batches, self.done, self._weights_due = batch + 1, 0, True
+        self.sizes = self._plans.planned(event, rests_on=self._last)
+        self.batches, self.updates_done, self._weights_due = batch + 1, 0, True
         self._model = fact.get("model", POLICY)
 
     @property
@@ -123,54 +123,60 @@ class Training(Check):
         fact = event.payload
         batch, minibatch, model = fact["batch"], fact["minibatch"], fact["model"]
         applied = event.type == "update.applied"
-        if self._begun:
+        if self._is_known:
             self._check_turn(event, batch, minibatch)
-            due = self._updates[model] + 1
+            expected = self._updates[model] + 1
             self.require(
-                fact["update"] == due,
+                fact["update"] == expected,
                 event,
                 "an update is missing or repeated",
-                due,
+                expected,
                 fact["update"],
             )
-        before = fact["before"] if applied else fact["state"]
-        left = self._states.get(model, before)
+        state_before = fact["before"] if applied else fact["state"]
+        state_left = self._states.get(model, state_before)
         self.require(
-            before == left,
+            state_before == state_left,
             event,
             "it does not begin with the weights that the update before left",
-            left,
-            before,
+            state_left,
+            state_before,
         )
-        if applied and self.due is not None and 0 <= minibatch < len(self.due):
+        if applied and self.sizes is not None and 0 <= minibatch < len(self.sizes):
             sizes = {name: len(report) // FLOAT_BYTES for name, report in fact["samples"].items()}
-            if set(sizes.values()) != {self.due[minibatch]}:
-                self.defect(event, "it does not report on each of its samples", self.due[minibatch], sizes)
-        self._states[model] = fact["after"] if applied else before
+            if set(sizes.values()) != {self.sizes[minibatch]}:
+                self.defect(event, "it does not report on each of its samples", self.sizes[minibatch], sizes)
+        self._states[model] = fact["after"] if applied else state_before
         self._updates[model] = fact["update"] if applied else max(self._updates[model], fact["update"] - 1)
         self.skipped += not applied
-        self.done = minibatch + 1
-        self._begun = True
+        self.updates_done = minibatch + 1
+        self._is_known = True
 
     def _check_turn(self, event: Event, batch: int, minibatch: int) -> None:
         model = event.payload["model"]
         if batch != self.batches - 1 or not self._weights_due:
             self.defect(event, f"batch {batch} is not planned", f"batch {self.batches - 1}", f"batch {batch}")
-            self.batches, self.due, self._weights_due = batch + 1, None, True
+            self.batches, self.sizes, self._weights_due = batch + 1, None, True
             self._model = model
         elif model != self._model:
             self.defect(event, f"batch {batch} trains another model", self._model, model)
-        elif self.due is not None and not 0 <= minibatch < len(self.due):
-            self.defect(event, f"batch {batch} has no such mini-batch", f"{len(self.due)} in all", minibatch)
-        elif minibatch != self.done:
-            self.defect(event, f"mini-batches of batch {batch} are not in order", self.done, minibatch)
+        elif self.sizes is not None and not 0 <= minibatch < len(self.sizes):
+            self.defect(
+                event, f"batch {batch} has no such mini-batch", f"{len(self.sizes)} in all", minibatch
+            )
+        elif minibatch != self.updates_done:
+            self.defect(
+                event, f"mini-batches of batch {batch} are not in order", self.updates_done, minibatch
+            )
 
     def _published(self, event: Event) -> None:
         fact = event.payload
         model = fact["model"]
-        if fact["version"] > 0 and self._begun:
-            if not self._weights_due or (self.due is not None and self.done < len(self.due)):
-                self.defect(event, "weights were published within a batch", self.due, f"{self.done} updates")
+        if fact["version"] > 0 and self._is_known:
+            if not self._weights_due or (self.sizes is not None and self.updates_done < len(self.sizes)):
+                self.defect(
+                    event, "weights were published within a batch", self.sizes, f"{self.updates_done} updates"
+                )
             updates = self._updates[model]
             if model != self._model or fact["update"] != updates:
                 self.defect(
@@ -183,44 +189,44 @@ class Training(Check):
         if model == POLICY:
             self._policies.published(event)
             return
-        due = self._versions[model] + 1
-        if self._whole or self._versions[model]:
+        expected = self._versions[model] + 1
+        if self._read_all or self._versions[model]:
             self.require(
-                fact["version"] == due,
+                fact["version"] == expected,
                 event,
                 f"a version of the {model} is missing or published twice",
-                due,
+                expected,
                 fact["version"],
             )
         self._versions[model] = fact["version"]
 
     def _saved(self, event: Event) -> None:
         fact = event.payload
-        if not self._begun:
+        if not self._is_known:
             return
-        for what, expected, found in (
+        for name, expected, recorded in (
             ("update", self.updates, fact["update"]),
             ("batch", self.batches - 1, fact["batch"]),
             ("policy version", self._policies.newest, fact["version"]),
             ("digest of weights and optimizer", self._reached(fact["state"]), fact["state"]),
         ):
             self.require(
-                expected == found,
+                expected == recorded,
                 event,
-                f"the checkpoint's {what} is not that of the last update",
+                f"the checkpoint's {name} is not that of the last update",
                 expected,
-                found,
+                recorded,
             )
 
     def _reached(self, unknown: str) -> str:
         """Digest of all models' states after their updates; `unknown` if one of them is not known, or recorded none."""
         if "" in self._states.values():
             return unknown
-        if self._whole or self._states.keys() == self._updates.keys() == {POLICY}:
+        if self._read_all or self._states.keys() == self._updates.keys() == {POLICY}:
             return combined(self._states) if POLICY in self._states else unknown
         return unknown
 
     @property
     def outstanding(self) -> int:
         """Mini-batches of the current batch without a report yet."""
-        return max(0, len(self.due) - self.done) if self.due is not None else 0
+        return max(0, len(self.sizes) - self.updates_done) if self.sizes is not None else 0

@@ -47,17 +47,17 @@ def check_address(address: str) -> tuple[str, str]:
     Raises:
         SettingsError: it is no bucket address, or holds a key.
     """
-    parts = split_address(address)
-    if parts.username is not None or parts.password is not None or parts.query:
+    split = split_address(address)
+    if split.username is not None or split.password is not None or split.query:
         raise SettingsError(
             "storage.blobs holds a key or an option. Settings are recorded, so keys must not be in them. Set keys in the "
             "environment: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY"
         )
-    if parts.scheme != SCHEME or not parts.netloc or ":" in parts.netloc:
+    if split.scheme != SCHEME or not split.netloc or ":" in split.netloc:
         raise SettingsError(
             f"storage.blobs = {address!r} is no bucket: write s3://bucket/prefix, and name its server in AWS_ENDPOINT_URL"
         )
-    return parts.netloc, parts.path.strip("/")
+    return split.netloc, split.path.strip("/")
 
 
 class Bucket:
@@ -144,7 +144,7 @@ class Bucket:
     def _unreachable(self, error: BaseException) -> BlobsUnreachable:
         return BlobsUnreachable(
             f"the bucket {self.address} at {endpoint() or 'Amazon'} failed, after retries for "
-            f"{self._retry_s:g} s (storage.full_wait_s): {_said(error)}. Check that the server is up, that the bucket "
+            f"{self._retry_s:g} s (storage.full_wait_s): {_first_line(error)}. Check that the server is up, that the bucket "
             "exists, and that AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY may read, write and delete there."
         )
 
@@ -186,7 +186,7 @@ def _open(address: str, retry_s: float) -> "S3Store":
     )
 
 
-def _said(error: BaseException) -> str:
+def _first_line(error: BaseException) -> str:
     """First line of an error, without the library's debugging details."""
     first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
     return first[:SAID_CHARACTERS]

@@ -95,10 +95,10 @@ class PageKeeper:
             self._state = standing.state
             self._saved_at = standing.saved.position
         # Runs of earlier versions did not touch files that were put again: there only the whole log shows what is named.
-        known = (await self._log.identity()).last
+        end = (await self._log.identity()).last
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._follow())
-            tasks.create_task(self._let_go(once_at=known))
+            tasks.create_task(self._let_go(once_at=end))
 
     async def _follow(self) -> None:
         async with aclosing(self._log.tail(after=self._state.position)) as batches:
@@ -140,20 +140,22 @@ class PageKeeper:
     async def _release_some(self) -> None:
         """One round: append the releases, then delete the files."""
         due = self._state.due
-        since = self._now_s() - self._unnamed_s
-        round_ = await asyncio.to_thread(self._look, list(due.items()), since)
-        for digest, one in round_.gone.items():
-            _forget(due, digest, one)
-        going = {digest: one for digest, one in round_.going.items() if due.get(digest) == one}
-        for digest, one in going.items():
-            fact = BlobReleased(blob=one.ref(digest), reason=REASON, page=True)
+        put_before = self._now_s() - self._unnamed_s
+        round_ = await asyncio.to_thread(self._sort_due, list(due.items()), put_before)
+        for digest, page in round_.gone.items():
+            _forget(due, digest, page)
+        going = {digest: page for digest, page in round_.going.items() if due.get(digest) == page}
+        for digest, page in going.items():
+            fact = BlobReleased(blob=page.ref(digest), reason=REASON, page=True)
             await self._publisher.publish(fact, entity=digest)
         if not going:
             return
         await self._publisher.commit()
-        for digest, one in going.items():
-            if await asyncio.to_thread(self._blobs.release_unless_renewed, one.ref(digest), since=since):
-                _forget(due, digest, one)
+        for digest, page in going.items():
+            if await asyncio.to_thread(
+                self._blobs.release_unless_renewed, page.ref(digest), since=put_before
+            ):
+                _forget(due, digest, page)
         _log.info("pages released", pages=len(going), waiting=len(due))
 
     def _now_s(self) -> float:
@@ -163,21 +165,21 @@ class PageKeeper:
         """
         return min(self._state.occurred_ns / 1e9, time.time(), time.monotonic() + self._ahead_s)
 
-    def _look(self, due: list[tuple[str, ReleasablePage]], since: float) -> "_Round":
+    def _sort_due(self, due: list[tuple[str, ReleasablePage]], put_before: float) -> "_Round":
         """Which of the due pages may be released. Blocking; changes nothing."""
-        found = _Round()
-        for digest, one in due:
-            ref = one.ref(digest)
-            if one.named_ns / 1e9 > since or not self._is_copied(ref, one.position):
+        result = _Round()
+        for digest, page in due:
+            ref = page.ref(digest)
+            if page.named_ns / 1e9 > put_before or not self._is_copied(ref, page.position):
                 continue
-            put = self._blobs.own_since(ref)
-            if put is None:
-                found.gone[digest] = one
-            elif put <= since:
-                found.going[digest] = one
-                if len(found.going) == RELEASES:
+            put_s = self._blobs.own_since(ref)
+            if put_s is None:
+                result.gone[digest] = page
+            elif put_s <= put_before:
+                result.going[digest] = page
+                if len(result.going) == RELEASES:
                     break
-        return found
+        return result
 
     def _is_copied(self, ref: BlobRef, position: int) -> bool:
         if self._copies is None:
@@ -192,7 +194,7 @@ class _Round(msgspec.Struct):
     """Pages released before a crash, or never stored here: a fork's parent has them."""
 
 
-def _forget(due: dict[str, ReleasablePage], digest: str, one: ReleasablePage) -> None:
+def _forget(due: dict[str, ReleasablePage], digest: str, page: ReleasablePage) -> None:
     """Remove a page from `due`, unless an event has named it again meanwhile."""
-    if due.get(digest) == one:
+    if due.get(digest) == page:
         del due[digest]

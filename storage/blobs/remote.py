@@ -82,10 +82,10 @@ class RemoteBlobStore(BlobStore):
     def path(self, ref: BlobRef) -> Path:
         """See `BlobStore.path`; fetches the blob if it is not cached."""
         with suppress(BlobMissing, BlobCorrupt, FileNotFoundError):
-            place = super().path(ref)
+            path = super().path(ref)
             self._touch(ref)
-            if place.is_file():  # else another process has just deleted it
-                return place
+            if path.is_file():  # else another process has just deleted it
+                return path
         self._download(ref)
         return super().path(ref)
 
@@ -174,33 +174,33 @@ class RemoteBlobStore(BlobStore):
     def _make_room(self) -> None:
         """Delete the least recently used blobs until the cache is within its bound."""
         self._added = 0
-        found = []
+        files = []
         for path in self._folder.glob("*/*/*"):
             with suppress(OSError):
                 status = path.stat()
-                found.append((status.st_mtime, status.st_size, path))
-        held = sum(size for _, size, _ in found)
+                files.append((status.st_mtime, status.st_size, path))
+        total_bytes = sum(size for _, size, _ in files)
         old_s = time.time() - FRESH_S
-        for used_s, size, path in sorted(found):
-            if held <= self._cache_bytes * (1 - SWEEP_SHARE) or used_s > old_s:
+        for used_s, size, path in sorted(files):
+            if total_bytes <= self._cache_bytes * (1 - SWEEP_SHARE) or used_s > old_s:
                 return
             with suppress(FileNotFoundError):
                 if path.stat().st_mtime != used_s:
                     continue  # used since we looked
                 path.unlink()
-            held -= size
+            total_bytes -= size
 
     def _touch(self, ref: BlobRef) -> None:
         with suppress(OSError):
-            os.utime(self._place(ref))
+            os.utime(self._path_of(ref))
 
     def _check_name(self, ref: BlobRef) -> None:
-        self._place(ref)
+        self._path_of(ref)
 
     def _is_in_also(self, ref: BlobRef) -> bool:
-        own = self._place(ref).relative_to(self._folder)
-        places = (folder / own for folder in self._also)
-        return any(place.is_file() and place.stat().st_size == ref.size for place in places)
+        relative = self._path_of(ref).relative_to(self._folder)
+        paths = (folder / relative for folder in self._also)
+        return any(path.is_file() and path.stat().st_size == ref.size for path in paths)
 
 
 def _write_checked(chunks: "Iterator[Bytes]", ref: BlobRef, bucket: Bucket, file: IO[bytes]) -> None:
@@ -247,5 +247,5 @@ def open_blobs(
             also=also,
             full_wait_s=settings.full_wait_s,
         )
-    place = home / Path(settings.blobs).expanduser() / run if settings.blobs else folder
-    return BlobStore(place, also=also, full_wait_s=settings.full_wait_s)
+    run_folder = home / Path(settings.blobs).expanduser() / run if settings.blobs else folder
+    return BlobStore(run_folder, also=also, full_wait_s=settings.full_wait_s)

@@ -95,16 +95,16 @@ class BlobStore:
 
     def _store(self, ref: BlobRef, write: Callable[[IO[bytes]], object]) -> None:
         """Store what `write` writes to a file, unless the blob is there. If it raises, nothing is stored."""
-        place = self._place(ref)
-        if not _renew(place, ref):
-            self._make_folders(place.parent)
+        path = self._path_of(ref)
+        if not _renew(path, ref):
+            self._make_folders(path.parent)
             with self._unfinished(ref) as (temporary, file):
                 write(file)
                 file.flush()
                 os.fsync(file.fileno())
-                temporary.rename(place)
+                temporary.rename(path)
         # even if another process has just put it: its rename may not be durable yet
-        _sync_folder(place.parent)
+        _sync_folder(path.parent)
 
     @contextmanager
     def _unfinished(self, ref: BlobRef) -> Iterator[tuple[Path, IO[bytes]]]:
@@ -141,16 +141,16 @@ class BlobStore:
         Raises:
             BlobMissing, BlobCorrupt, DiskFull.
         """
-        content, place, own = self.get(ref), self._find(ref), self._place(ref)
-        if place == own:
+        content, source, own_path = self.get(ref), self._find(ref), self._path_of(ref)
+        if source == own_path:
             return
-        self._make_folders(own.parent)
+        self._make_folders(own_path.parent)
         try:
-            own.hardlink_to(place)
+            own_path.hardlink_to(source)
         except OSError:  # another disk, a disk without links, or a release meanwhile
             self.put(content)
         else:
-            _sync_folder(own.parent)
+            _sync_folder(own_path.parent)
 
     def get(self, ref: BlobRef) -> bytes:
         """Read and check a blob.
@@ -158,15 +158,15 @@ class BlobStore:
         Raises:
             BlobMissing, BlobCorrupt.
         """
-        place = self._find(ref)
+        path = self._find(ref)
         try:
             # size first: a file of another size is damaged, and may be huge
-            content = place.read_bytes() if place.stat().st_size == ref.size else b""
-            size = place.stat().st_size
+            content = path.read_bytes() if path.stat().st_size == ref.size else b""
+            size = path.stat().st_size
         except FileNotFoundError as error:
             raise self._missing(ref) from error
         if len(content) != ref.size or digest_hex(content) != ref.sha256:
-            raise _damaged(ref, place, size, digest_hex(content) if content else "")
+            raise _damaged(ref, path, size, digest_hex(content) if content else "")
         return content
 
     def path(self, ref: BlobRef) -> Path:
@@ -175,16 +175,16 @@ class BlobStore:
         Raises:
             BlobMissing, BlobCorrupt.
         """
-        place = self._find(ref)
-        if not place.is_file():
+        path = self._find(ref)
+        if not path.is_file():
             raise self._missing(ref)
-        size = place.stat().st_size
+        size = path.stat().st_size
         if size != ref.size:
             raise BlobCorrupt(
-                f"blob {ref.sha256[:16]}… at {place} is damaged: it has {size} bytes, its event says {ref.size}. "
+                f"blob {ref.sha256[:16]}… at {path} is damaged: it has {size} bytes, its event says {ref.size}. "
                 "Restore it from a backup."
             )
-        return place
+        return path
 
     def checked_path(self, ref: BlobRef) -> Path:
         """Path of a blob whose digest was checked, without holding its content in memory.
@@ -192,26 +192,26 @@ class BlobStore:
         Raises:
             BlobMissing, BlobCorrupt.
         """
-        place = self.path(ref)
-        with place.open("rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
-        if found != ref.sha256:
-            raise _damaged(ref, place, ref.size, found)
-        return place
+        path = self.path(ref)
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        if digest != ref.sha256:
+            raise _damaged(ref, path, ref.size, digest)
+        return path
 
     def has(self, ref: BlobRef) -> bool:
         """Whether a blob of this name and size exists."""
-        place = self._find(ref)
-        return place.is_file() and place.stat().st_size == ref.size
+        path = self._find(ref)
+        return path.is_file() and path.stat().st_size == ref.size
 
     def release(self, ref: BlobRef) -> None:
         """Delete a blob of this store, if it exists. Append `blob.released` first."""
-        self._place(ref).unlink(missing_ok=True)
+        self._path_of(ref).unlink(missing_ok=True)
 
     def own_since(self, ref: BlobRef) -> float | None:
         """Time of the last put of a blob in this store, in seconds since 1970; None: it is not here."""
         try:
-            return self._place(ref).stat().st_mtime
+            return self._path_of(ref).stat().st_mtime
         except FileNotFoundError:
             return None
 
@@ -220,37 +220,37 @@ class BlobStore:
 
         A process that has just put a blob is about to append the event that names it.
         """
-        place = self._place(ref)
-        with suppress(FileNotFoundError), _locked(place.parent, fcntl.LOCK_EX):
-            if place.stat().st_mtime > since:
+        path = self._path_of(ref)
+        with suppress(FileNotFoundError), _locked(path.parent, fcntl.LOCK_EX):
+            if path.stat().st_mtime > since:
                 return False
-            place.unlink()
+            path.unlink()
         return True
 
     def _find(self, ref: BlobRef) -> Path:
         """Path of the blob, in this store or another run's; in this store if it is nowhere."""
-        own = self._place(ref)
-        if own.is_file():
-            return own
-        others = (folder / own.relative_to(self._folder) for folder in self._also)
-        return next((place for place in others if place.is_file()), own)
+        own_path = self._path_of(ref)
+        if own_path.is_file():
+            return own_path
+        other_paths = (folder / own_path.relative_to(self._folder) for folder in self._also)
+        return next((path for path in other_paths if path.is_file()), own_path)
 
     @property
     def folders(self) -> tuple[Path, ...]:
         """Folders to search, in this order."""
         return (self._folder, *self._also)
 
-    def _place(self, ref: BlobRef) -> Path:
+    def _path_of(self, ref: BlobRef) -> Path:
         if not _DIGEST.fullmatch(ref.sha256):
             raise BlobCorrupt(f"{ref.sha256!r} is no blob's name: 64 hexadecimal digits are expected")
         return self._folder / ref.sha256[:2] / ref.sha256[2:4] / ref.sha256
 
     def _make_folders(self, folder: Path) -> None:
-        missing = []
+        new_folders = []
         while not folder.is_dir():
-            missing.append(folder)
+            new_folders.append(folder)
             folder = folder.parent
-        for path in reversed(missing):
+        for path in reversed(new_folders):
             path.mkdir(mode=0o700, exist_ok=True)
             _sync_folder(path.parent)
 
@@ -261,32 +261,32 @@ class BlobStore:
         )
 
 
-def _damaged(ref: BlobRef, place: Path, size: int, digest: str) -> BlobCorrupt:
+def _damaged(ref: BlobRef, path: Path, size: int, digest: str) -> BlobCorrupt:
     """`size`, `digest`: of the file; empty: its digest was not computed."""
     return BlobCorrupt(
-        f"blob {ref.sha256[:16]}… at {place} is damaged: it holds {size} bytes"
+        f"blob {ref.sha256[:16]}… at {path} is damaged: it holds {size} bytes"
         f"{f' with sha256 {digest[:16]}…' if digest else ''}, its name promises {ref.size}. Restore it from a backup."
     )
 
 
-def _renew(place: Path, ref: BlobRef) -> bool:
+def _renew(path: Path, ref: BlobRef) -> bool:
     """Update the time of an existing blob, so that no process deletes it as unused; False: it does not exist."""
     try:
-        with _locked(place.parent, fcntl.LOCK_SH):
-            if place.stat().st_size != ref.size:
+        with _locked(path.parent, fcntl.LOCK_SH):
+            if path.stat().st_size != ref.size:
                 return False
-            os.utime(place)
+            os.utime(path)
             return True
     except FileNotFoundError:
         return False
 
 
 @contextmanager
-def _locked(folder: Path, how: int) -> Iterator[None]:
+def _locked(folder: Path, mode: int) -> Iterator[None]:
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         with suppress(OSError):  # a disk without locks
-            fcntl.flock(descriptor, how)
+            fcntl.flock(descriptor, mode)
         yield
     finally:
         os.close(descriptor)

@@ -93,9 +93,9 @@ class PageWindow:
         state.occurred_ns = max(state.occurred_ns, envelope.occurred_ns)
         kind = envelope.type
         if kind == JUDGED:
-            said = _verdict.decode(envelope.payload)
-            if said.episode in state.ended:
-                state.ended[said.episode].judges.discard(said.judge.name)
+            verdict = _verdict.decode(envelope.payload)
+            if verdict.episode in state.ended:
+                state.ended[verdict.episode].judges.discard(verdict.judge.name)
                 self._slide(state)
             return
         if kind == REQUESTED:
@@ -105,9 +105,11 @@ class PageWindow:
         if not pages and not ends:
             return
         episode = _about.decode(envelope.payload).episode
-        seen = state.under_way.get(episode) or state.ended.get(episode)
+        episode_state = state.under_way.get(episode) or state.ended.get(episode)
         for blob in pages:
-            _show(state, seen, blob.sha256, ReleasablePage(blob.size, position, envelope.occurred_ns))
+            _show(
+                state, episode_state, blob.sha256, ReleasablePage(blob.size, position, envelope.occurred_ns)
+            )
         if ends and (ending := state.under_way.pop(episode, None)) is not None and ending.pages:
             ending.judges = set(self._judges) if kind == ENDED else set()
             state.ended[episode] = ending
@@ -125,16 +127,16 @@ class PageWindow:
                         state.due[sha256] = state.last_named.pop(sha256)
 
 
-def _show(state: PageState, seen: KeptEpisode | None, sha256: str, named: ReleasablePage) -> None:
+def _show(state: PageState, episode_state: KeptEpisode | None, sha256: str, page: ReleasablePage) -> None:
     """Take in a page that an event names; if its episode is no longer kept, the page is due at once."""
-    if seen is not None and sha256 not in seen.pages:
-        seen.pages.add(sha256)
+    if episode_state is not None and sha256 not in episode_state.pages:
+        episode_state.pages.add(sha256)
         state.uses[sha256] = state.uses.get(sha256, 0) + 1
     if sha256 in state.uses:
         state.due.pop(sha256, None)
-        state.last_named[sha256] = named
+        state.last_named[sha256] = page
     else:
-        state.due[sha256] = named
+        state.due[sha256] = page
 
 
 def page_window(settings: Settings) -> PageWindow:

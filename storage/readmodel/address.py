@@ -33,8 +33,8 @@ PSYCOPG = "psycopg"
 EXAMPLES = "postgresql+psycopg://user@host/name or sqlite:////folder/file.sqlite"
 
 
-def parse(address: str, *, given: str = SETTING) -> URL:
-    """Parse and check an address. `given`: the setting or option that holds it, for messages.
+def parse(address: str, *, source: str = SETTING) -> URL:
+    """Parse and check an address. `source`: the setting or option that holds it, for messages.
 
     Raises:
         SettingsError: it is no address, of an unsupported database or driver, or holds a password.
@@ -42,18 +42,18 @@ def parse(address: str, *, given: str = SETTING) -> URL:
     try:
         url = make_url(address)
     except ArgumentError as error:
-        raise SettingsError(f"{given} is not a database address; it looks like {EXAMPLES}") from error
+        raise SettingsError(f"{source} is not a database address; it looks like {EXAMPLES}") from error
     if url.password is not None or any(name in url.query for name in SECRETS):
         raise SettingsError(
-            f"{given} = {shown(url)} holds a password. The address is kept in the run's first event or in files that "
+            f"{source} = {without_secrets(url)} holds a password. The address is kept in the run's first event or in files that "
             "others read, so leave it out there and give it to the processes in their environment (PGPASSWORD) or in a "
             "file that only you can read (~/.pgpass, or PGPASSFILE)"
         )
     if url.get_backend_name() not in ("sqlite", "postgresql"):
-        raise SettingsError(f"{given} = {shown(url)}: it can be SQLite or PostgreSQL: {EXAMPLES}")
+        raise SettingsError(f"{source} = {without_secrets(url)}: it can be SQLite or PostgreSQL: {EXAMPLES}")
     if url.get_backend_name() == "postgresql" and (driver := _driver(url)) != PSYCOPG:
         raise SettingsError(
-            f"{given} = {shown(url)} names the driver {driver!r}. Our connections (time limits, keep-alives, the errors "
+            f"{source} = {without_secrets(url)} names the driver {driver!r}. Our connections (time limits, keep-alives, the errors "
             "of a server that is gone) are made and tested with psycopg 3 alone. Write it as postgresql+psycopg://… and, "
             "where it is missing, `pip install 'hindcast[postgres]'`"
         )
@@ -65,14 +65,14 @@ def _driver(url: URL) -> str:
     return url.drivername.partition("+")[2] or url.get_driver_name()
 
 
-def shown(url: URL) -> str:
+def without_secrets(url: URL) -> str:
     """The address without secrets."""
-    kept = url.difference_update_query(SECRETS)
-    return kept.render_as_string(hide_password=True)
+    without_query = url.difference_update_query(SECRETS)
+    return without_query.render_as_string(hide_password=True)
 
 
-def open_engine(url: URL, *, scratch: bool = False, given: str = SETTING) -> Engine:
-    """An engine for a checked address; does not connect yet. `scratch`: a power cut may damage it; `given`: see `parse`.
+def open_engine(url: URL, *, scratch: bool = False, source: str = SETTING) -> Engine:
+    """An engine for a checked address; does not connect yet. `scratch`: a power cut may damage it; `source`: see `parse`.
 
     Raises:
         SettingsError: its driver is not installed, or is asynchronous.
@@ -82,12 +82,12 @@ def open_engine(url: URL, *, scratch: bool = False, given: str = SETTING) -> Eng
         engine = create_engine(url, **({} if sqlite else {"connect_args": POSTGRESQL, "pool_pre_ping": True}))
     except (NoSuchModuleError, ImportError) as error:
         raise SettingsError(
-            f"{given} = {shown(url)}: its driver is not installed ({error}). Install it, for PostgreSQL "
+            f"{source} = {without_secrets(url)}: its driver is not installed ({error}). Install it, for PostgreSQL "
             "`pip install 'hindcast[postgres]'` with postgresql+psycopg://…, or leave it empty for SQLite."
         ) from error
     if engine.dialect.is_async:
         raise SettingsError(
-            f"{given} = {shown(url)}: this driver is for asynchronous programs. Use one of {EXAMPLES}"
+            f"{source} = {without_secrets(url)}: this driver is for asynchronous programs. Use one of {EXAMPLES}"
         )
     if sqlite:
         event.listen(engine, "connect", _set_up_scratch if scratch else _set_up_sqlite)
@@ -100,8 +100,8 @@ def schema_name(run: str, suffix: str = "") -> str:
     name = f"hindcast_{run}{suffix}"
     if len(name.encode()) <= LONGEST_NAME:
         return name
-    kept = LONGEST_NAME - len("hindcast_") - len(suffix) - 9
-    return f"hindcast_{run[:kept]}_{sha256(run.encode()).hexdigest()[:8]}{suffix}"
+    run_length = LONGEST_NAME - len("hindcast_") - len(suffix) - 9
+    return f"hindcast_{run[:run_length]}_{sha256(run.encode()).hexdigest()[:8]}{suffix}"
 
 
 def _set_up_sqlite(connection: sqlite3.Connection, _record: Any) -> None:

@@ -20,8 +20,8 @@ from hindcast.core.settings.changes import decode_settings, flatten_settings
 from hindcast.storage.readmodel.outcome_counts import (
     Families,
     Tally,
-    added,
     families_by_version,
+    merge_families,
     training_origin,
     training_tallies,
 )
@@ -117,19 +117,21 @@ def compare_runs(
     Raises:
         NotInReadModel: one of them is still empty.
     """
-    here, there = _descent(left), _descent(right)
-    parted_at = _parted_at(here, there)
+    left_stretches, right_stretches = _descent(left), _descent(right)
+    parted_at = _parted_at(left_stretches, right_stretches)
     shared = -1 if parted_at is None else _newest_played(left, parted_at)
-    ours, theirs = played or (played_by_version(training_tallies(one)) for one in (left, right))
+    left_played, right_played = played or (
+        played_by_version(training_tallies(connection)) for connection in (left, right)
+    )
     steps, apart, alike = _steps(left, right, parted_at, most_updates)
     return Comparison(
-        left=here[-1].run,
-        right=there[-1].run,
+        left=left_stretches[-1].run,
+        right=right_stretches[-1].run,
         parted_at=parted_at,
         left_updates=_count(left),
         right_updates=_count(right),
         settings=tuple(_settings(left, right)),
-        success=tuple(_points(ours, theirs, shared, most_points)),
+        success=tuple(_points(left_played, right_played, shared, most_points)),
         updates=tuple(steps),
         updates_apart=apart,
         updates_alike=alike,
@@ -142,9 +144,13 @@ def common_position(connections: Sequence[Connection]) -> int | None:
     Raises:
         NotInReadModel: one of them is still empty.
     """
-    first, *others = (_descent(connection) for connection in connections)
-    found = [_parted_at(first, other) for other in others]
-    return min((one for one in found if one is not None), default=None) if None not in found else None
+    first, *other_descents = (_descent(connection) for connection in connections)
+    parted = [_parted_at(first, stretches) for stretches in other_descents]
+    return (
+        min((position for position in parted if position is not None), default=None)
+        if None not in parted
+        else None
+    )
 
 
 def newest_version_and_update(connection: Connection, *, as_of: int | None = None) -> tuple[int, int]:
@@ -163,8 +169,15 @@ def settings_apart(connections: Sequence[Connection]) -> dict[str, list[Any]]:
         flat_settings(connection.scalar(of_this_run(select(runs.c.settings), position_of(connection, None))))
         for connection in connections
     ]
-    values = {key: [one.get(key) for one in flat] for key in sorted({key for one in flat for key in one})}
-    return {key: known for key, known in values.items() if any(one != known[0] for one in known)}
+    values = {
+        key: [settings.get(key) for settings in flat]
+        for key in sorted({key for settings in flat for key in settings})
+    }
+    return {
+        key: setting_values
+        for key, setting_values in values.items()
+        if any(settings != setting_values[0] for settings in setting_values)
+    }
 
 
 class _Stretch(NamedTuple):
@@ -180,22 +193,24 @@ class _Stretch(NamedTuple):
 def _descent(connection: Connection) -> list[_Stretch]:
     """The runs whose events make up a run's log, oldest first."""
     columns = (runs.c.run, runs.c.started_ns, runs.c.forked_at)
-    held = select(*columns).where(holding(runs, position_of(connection, None)))
-    rows = connection.execute(held.order_by(*in_order(runs.c.forked_at))).all()
+    statement = select(*columns).where(holding(runs, position_of(connection, None)))
+    rows = connection.execute(statement.order_by(*in_order(runs.c.forked_at))).all()
     if not rows:
         raise NotInReadModel("one of the two read models knows nothing of its run yet")
     ends = [*(row.forked_at for row in rows[1:]), None]
-    return [_Stretch(row.run, row.started_ns, until) for row, until in zip(rows, ends, strict=True)]
+    return [_Stretch(row.run, row.started_ns, end) for row, end in zip(rows, ends, strict=True)]
 
 
 def _parted_at(left: list[_Stretch], right: list[_Stretch]) -> int | None:
     """Position at which one was forked from the other, or both from a third."""
     parted_at = None
-    for one, other in zip(left, right, strict=False):
-        if (one.run, one.started_ns) != (other.run, other.started_ns):
+    for left_stretch, right_stretch in zip(left, right, strict=False):
+        if (left_stretch.run, left_stretch.started_ns) != (right_stretch.run, right_stretch.started_ns):
             break
-        parted_at = min((end for end in (one.until, other.until) if end is not None), default=None)
-        if one.until != other.until:
+        parted_at = min(
+            (end for end in (left_stretch.until, right_stretch.until) if end is not None), default=None
+        )
+        if left_stretch.until != right_stretch.until:
             break
     return parted_at
 
@@ -208,77 +223,84 @@ def _newest_played(connection: Connection, position: int) -> int:
 
 def _settings(left: Connection, right: Connection) -> list[Setting]:
     return [
-        Setting(key=key, left=one, right=other) for key, (one, other) in settings_apart((left, right)).items()
+        Setting(key=key, left=left_value, right=right_value)
+        for key, (left_value, right_value) in settings_apart((left, right)).items()
     ]
 
 
 def flat_settings(recorded: str | None) -> dict[str, Any]:
     """Recorded settings, as JSON text, by their full names."""
-    found = json.loads(recorded) if recorded else {}
+    sections = json.loads(recorded) if recorded else {}
     try:  # settings that older code lacked have their default
-        return flatten_settings(decode_settings(found))
+        return flatten_settings(decode_settings(sections))
     except (ValidationError, SettingsError):
-        return {f"{section}.{name}": one for section, values in found.items() for name, one in values.items()}
+        return {
+            f"{section}.{name}": value
+            for section, values in sections.items()
+            for name, value in values.items()
+        }
 
 
-def played_by_version(known: Sequence[Tally]) -> dict[int, Played]:
+def played_by_version(tallies: Sequence[Tally]) -> dict[int, Played]:
     """Outcomes of online episodes, or imported ones, by the version that began them."""
-    origin = training_origin(known)
+    origin = training_origin(tallies)
     undecided: dict[int, int] = defaultdict(int)
-    for one in known:
-        if one.undecided and one.origin == origin and one.version is not None:
-            undecided[one.version] += one.undecided
-    found = {}
-    for version, families in families_by_version(known, origin=origin).items():
+    for tally in tallies:
+        if tally.undecided and tally.origin == origin and tally.version is not None:
+            undecided[tally.version] += tally.undecided
+    results = {}
+    for version, families in families_by_version(tallies, origin=origin).items():
         success = sum(won for won, _ in families.values())
         judged = sum(played for _, played in families.values())
-        found[version] = Played(success, judged - success, undecided[version], families)
-    return found
+        results[version] = Played(success, judged - success, undecided[version], families)
+    return results
 
 
 def _points(
-    left: Mapping[int, Played], right: Mapping[int, Played], shared: int, most: int | None
+    left: Mapping[int, Played], right: Mapping[int, Played], shared: int, max_points: int | None
 ) -> list[ComparedPoint]:
     """Points in the order of versions; none mixes shared versions with others."""
     versions = sorted({*left, *right})
-    standard = added(one.families for one in (*left.values(), *right.values()))
-    size = 1 if most is None else max(1, ceil(len(versions) / most))
+    standard = merge_families(played.families for played in (*left.values(), *right.values()))
+    size = 1 if max_points is None else max(1, ceil(len(versions) / max_points))
     split = bisect_right(versions, shared)
-    found = []
-    for part in (versions[:split], versions[split:]):
-        for start in range(0, len(part), size):
-            together = part[start : start + size]
-            ours, our_rate = _together(left, together, standard)
-            theirs, their_rate = _together(right, together, standard)
+    points = []
+    for side in (versions[:split], versions[split:]):
+        for start in range(0, len(side), size):
+            together = side[start : start + size]
+            left_success, our_rate = _pooled_success(left, together, standard)
+            right_success, their_rate = _pooled_success(right, together, standard)
             gain = None
             apart = together[0] > shared
             if apart and our_rate is not None and their_rate is not None:
-                known = gap(our_rate, their_rate)
-                gain = (known.rate, known.low, known.high)
-            found.append(
+                interval = gap(our_rate, their_rate)
+                gain = (interval.rate, interval.low, interval.high)
+            points.append(
                 ComparedPoint(
                     version=together[0],
                     last_version=together[-1],
-                    left=ours,
-                    right=theirs,
+                    left=left_success,
+                    right=right_success,
                     left_weighted=our_rate,
                     right_weighted=their_rate,
                     shared=not apart,
                     gain=gain,
                 )
             )
-    return found
+    return points
 
 
-def _together(
+def _pooled_success(
     played: Mapping[int, Played], versions: Sequence[int], standard: Families
 ) -> tuple[Success | None, Interval | None]:
     """Success under all these versions: as played, and weighted if any episode is judged."""
-    known = [played[version] for version in versions if version in played]
-    if not known:
+    pooled = [played[version] for version in versions if version in played]
+    if not pooled:
         return None, None
-    success = success_of({name: sum(getattr(one, name) for one in known) for name in OUTCOMES})
-    families = added(one.families for one in known)
+    success = success_of(
+        {name: sum(getattr(version_results, name) for version_results in pooled) for name in OUTCOMES}
+    )
+    families = merge_families(version_results.families for version_results in pooled)
     return success, standardized(families, standard) if success.judged else None
 
 
@@ -301,12 +323,12 @@ def _states(connection: Connection, *where: ColumnElement[bool]) -> dict[int, st
     """
     computed = updates.c.inputs + updates.c.metrics
     state = case((updates.c.after == "", computed), else_=updates.c.after)
-    found = select(updates.c.update_number, state).where(*APPLIED, *where)
-    return dict(connection.execute(found.order_by(updates.c.position)).all())
+    statement = select(updates.c.update_number, state).where(*APPLIED, *where)
+    return dict(connection.execute(statement.order_by(updates.c.position)).all())
 
 
 def _steps(
-    left: Connection, right: Connection, parted_at: int | None, most: int | None
+    left: Connection, right: Connection, parted_at: int | None, max_updates: int | None
 ) -> tuple[list[Step], int, int]:
     """The first steps after the runs part, the number of such steps, and the number of equal ones left out.
 
@@ -315,24 +337,28 @@ def _steps(
     if parted_at is None:
         numbers = sorted(_numbers(left) | _numbers(right))
         apart, alike = len(numbers), 0
-        shown = numbers[:most]
-        span = updates.c.update_number.between(shown[0], shown[-1]) if shown else false()
-        one, other = (_states(connection, span) for connection in (left, right))
+        numbers_shown = numbers[:max_updates]
+        span = (
+            updates.c.update_number.between(numbers_shown[0], numbers_shown[-1]) if numbers_shown else false()
+        )
+        left_states, right_states = (_states(connection, span) for connection in (left, right))
     else:
-        one, other = (_states(connection, updates.c.position > parted_at) for connection in (left, right))
-        every = sorted({*one, *other})
-        differing = [number for number in every if one.get(number) != other.get(number)]
+        left_states, right_states = (
+            _states(connection, updates.c.position > parted_at) for connection in (left, right)
+        )
+        every = sorted({*left_states, *right_states})
+        differing = [number for number in every if left_states.get(number) != right_states.get(number)]
         apart, alike = len(differing), len(every) - len(differing)
-        shown = differing[:most]
-    ours, theirs = (_metrics(connection, shown) for connection in (left, right))
+        numbers_shown = differing[:max_updates]
+    left_metrics, right_metrics = (_metrics(connection, numbers_shown) for connection in (left, right))
     steps = [
         Step(
             update=number,
-            left=ours.get(number),
-            right=theirs.get(number),
-            same=one.get(number) == other.get(number),
+            left=left_metrics.get(number),
+            right=right_metrics.get(number),
+            same=left_states.get(number) == right_states.get(number),
         )
-        for number in shown
+        for number in numbers_shown
     ]
     return steps, apart, alike
 
@@ -340,8 +366,8 @@ def _steps(
 def _metrics(connection: Connection, numbers: Sequence[int]) -> dict[int, dict[str, float]]:
     if not numbers:
         return {}
-    found = select(updates.c.update_number, updates.c.metrics).where(
+    statement = select(updates.c.update_number, updates.c.metrics).where(
         *APPLIED, updates.c.update_number.between(numbers[0], numbers[-1])
     )
-    rows = connection.execute(found.order_by(updates.c.position))
+    rows = connection.execute(statement.order_by(updates.c.position))
     return {number: json.loads(text) for number, text in rows}

@@ -17,7 +17,7 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.schema import CreateIndex, CreateSchema, CreateTable, DropSchema
 
 from hindcast.core.errors import DiskFull, ForeignLog, HindcastError
-from hindcast.storage.readmodel.address import open_engine, parse, schema_name, shown
+from hindcast.storage.readmodel.address import open_engine, parse, schema_name, without_secrets
 from hindcast.storage.readmodel.fold import CURSOR_NAME, Cursor, read_cursor
 from hindcast.storage.readmodel.tables import FOLD_INDEXES, OPEN, SCHEMA_VERSION, TABLES, cursor, metadata
 
@@ -62,7 +62,7 @@ class ReadModel:
         """
         self.run = run
         self._url = parse(url)
-        self.shown_url = shown(self._url)
+        self.shown_url = without_secrets(self._url)
         self.schema = None if self._is_sqlite else (schema or schema_name(run))
         """Schema of the tables; None in a database without schemas."""
         self.is_scratch = scratch
@@ -98,12 +98,12 @@ class ReadModel:
         with self.writing() as connection:
             if self.schema and not inspect(connection).has_schema(self.schema):
                 connection.execute(CreateSchema(self.schema, if_not_exists=True))
-            found = set(inspect(connection).get_table_names(schema=self.schema))
-            if cursor.name not in found:
-                ours = sorted(found & set(metadata.tables))
-                if ours:
+            tables = set(inspect(connection).get_table_names(schema=self.schema))
+            if cursor.name not in tables:
+                same_names = sorted(tables & set(metadata.tables))
+                if same_names:
                     raise ReadModelUnavailable(
-                        f"{self.shown_url} holds foreign tables with the same names ({', '.join(ours)}) and no cursor of ours. "
+                        f"{self.shown_url} holds foreign tables with the same names ({', '.join(same_names)}) and no cursor of ours. "
                         "Give the read model a database of its own: storage.database"
                     )
                 self._create(connection)
@@ -218,10 +218,10 @@ class ReadModel:
         try:
             yield
         except DBAPIError as error:
-            said = " ".join(str(error.orig).split())
+            error_text = " ".join(str(error.orig).split())
             if self._is_sqlite and _primary_code(error) in SQLITE_DAMAGED:
                 raise ReadModelDamaged(
-                    f"the read model in {self.shown_url} is damaged: {said}. It is folded from the log again by: "
+                    f"the read model in {self.shown_url} is damaged: {error_text}. It is folded from the log again by: "
                     f"hindcast rebuild {self.run} --replace"
                 ) from error
             advice = (
@@ -231,10 +231,12 @@ class ReadModel:
             )
             if _is_full(error):
                 raise ReadModelFull(
-                    f"the read model in {self.shown_url} has no room: {said}. Nothing is lost: free some, and it continues."
+                    f"the read model in {self.shown_url} has no room: {error_text}. Nothing is lost: free some, and it continues."
                 ) from error
             kind = DatabaseAway if self._may_pass(error) else ReadModelUnavailable
-            raise kind(f"the read model in {self.shown_url} does not answer: {said}. {advice}") from error
+            raise kind(
+                f"the read model in {self.shown_url} does not answer: {error_text}. {advice}"
+            ) from error
 
     def _may_pass(self, error: DBAPIError) -> bool:
         """Whether waiting may help: servers return, and neither side says reliably why a connection was refused."""
@@ -304,24 +306,24 @@ def create_views(connection: Connection, *, schema: str | None) -> None:
 def drop_views(connection: Connection, *, schema: str | None) -> None:
     """Drop all views: PostgreSQL keeps a table that a view uses."""
     for view in VIEWS:
-        connection.exec_driver_sql(f"DROP VIEW IF EXISTS {_place(connection, view, schema)}")
+        connection.exec_driver_sql(f"DROP VIEW IF EXISTS {_qualified_name(connection, view, schema)}")
 
 
 def _definition(connection: Connection, view: str, schema: str | None) -> Iterator[str]:
     quote = connection.dialect.identifier_preparer.quote
-    place = _place(connection, view, schema)
-    shown = columns_of(view)
+    view_name = _qualified_name(connection, view, schema)
+    column_texts = columns_of(view)
     yield (
-        f"CREATE VIEW {place} AS SELECT {', '.join(map(quote, shown))} "
-        f"FROM {_place(connection, VIEWS[view], schema)} WHERE valid_to = {OPEN}"
+        f"CREATE VIEW {view_name} AS SELECT {', '.join(map(quote, column_texts))} "
+        f"FROM {_qualified_name(connection, VIEWS[view], schema)} WHERE valid_to = {OPEN}"
     )
     if connection.dialect.supports_comments:
-        yield f"COMMENT ON VIEW {place} IS {_literal(comment_of(view))}"
-        for name, text in shown.items():
-            yield f"COMMENT ON COLUMN {place}.{quote(name)} IS {_literal(text)}"
+        yield f"COMMENT ON VIEW {view_name} IS {_literal(comment_of(view))}"
+        for name, text in column_texts.items():
+            yield f"COMMENT ON COLUMN {view_name}.{quote(name)} IS {_literal(text)}"
 
 
-def _place(connection: Connection, name: str, schema: str | None) -> str:
+def _qualified_name(connection: Connection, name: str, schema: str | None) -> str:
     quote = connection.dialect.identifier_preparer.quote
     return f"{quote(schema)}.{quote(name)}" if schema else quote(name)
 

@@ -322,5 +322,5 @@ OWN: Mapping[str, Mapping[str, str]] = {
 
 def description(table: str, column: str) -> str:
     """Describe a column in a sentence. Raises KeyError for a column that has no description."""
-    own = OWN.get(table, {})
-    return own[column] if column in own else SHARED[column]
+    of_table = OWN.get(table, {})
+    return of_table[column] if column in of_table else SHARED[column]

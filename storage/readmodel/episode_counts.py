@@ -42,36 +42,36 @@ def count_episodes(
     """Number of episodes of each kind that occurs."""
     position = position_of(connection, as_of)
     conditions = narrow.conditions(connection, position)
-    found = _counted(connection, position, conditions) if conditions else _summed(connection, position)
-    return {kind: found[kind] for kind in sorted(found, key=_order) if found[kind]}
+    counts = _count_rows(connection, position, conditions) if conditions else _summed(connection, position)
+    return {kind: counts[kind] for kind in sorted(counts, key=_order) if counts[kind]}
 
 
 def count_states(connection: Connection, *, as_of: int | None = None) -> dict[str, int]:
     """Number of episodes in each state that occurs, by its name."""
     position = position_of(connection, as_of)
-    found: dict[str, int] = defaultdict(int)
+    counts: dict[str, int] = defaultdict(int)
     for kind, number in _summed(connection, position).items():
         if kind.judge is None:
-            found[kind.state] += number
-    return {state: found[state] for state in sorted(found) if found[state]}
+            counts[kind.state] += number
+    return {state: counts[state] for state in sorted(counts) if counts[state]}
 
 
 def _summed(connection: Connection, position: int) -> dict[EpisodeKind, int]:
     kind = [block_episodes.c[name] for name in EpisodeKind._fields]
-    kept = (
+    block_rows = (
         select(*kind, func.sum(block_episodes.c.number))
         .where(block_episodes.c.position <= position)
         .group_by(*kind)
     )
-    found: dict[EpisodeKind, int] = defaultdict(int)
-    for *about, number in connection.execute(kept):
-        found[EpisodeKind(*about)] = int(number)  # PostgreSQL sums to decimals
-    for one, number in kinds_changed(connection, ended_by(position), position).items():
-        found[one] += number
-    return found
+    counts: dict[EpisodeKind, int] = defaultdict(int)
+    for *about, number in connection.execute(block_rows):
+        counts[EpisodeKind(*about)] = int(number)  # PostgreSQL sums to decimals
+    for changed_kind, number in kinds_changed(connection, ended_by(position), position).items():
+        counts[changed_kind] += number
+    return counts
 
 
-def _counted(connection: Connection, position: int, conditions: Collection[Any]) -> dict[EpisodeKind, int]:
+def _count_rows(connection: Connection, position: int, conditions: Collection[Any]) -> dict[EpisodeKind, int]:
     kind = (episodes.c.state, episodes.c.origin, episodes.c.environment, episodes.c.family)
     holds = (also_holding(episodes, position), *conditions)
     verdict = and_(judged.c.episode == episodes.c.episode, judged.c.valid_from <= position)
@@ -90,7 +90,7 @@ def _counted(connection: Connection, position: int, conditions: Collection[Any])
 
 
 def _order(kind: EpisodeKind) -> list[tuple[bool, Any]]:
-    return [(part is not None, part) for part in kind]
+    return [(value is not None, value) for value in kind]
 
 
 def facets(
@@ -106,36 +106,38 @@ def facets(
     >>> facets(counts, {"outcome": "success"}, judge="rules", begun=True)["outcome"]
     [FacetValue(value='success', count=2, chosen=True)]
     """
-    found: dict[str, list[FacetValue]] = {}
+    values_by_facet: dict[str, list[FacetValue]] = {}
     for name, value_of in FACETS.items():
-        others = {other: value for other, value in chosen.items() if other != name}
+        other_choices = {facet: value for facet, value in chosen.items() if facet != name}
         values: dict[str, int] = defaultdict(int)
         for kind, number in counts.items():
             value = value_of(kind)
-            if value is not None and _counts(kind, name, others, judge=judge, begun=begun):
+            if value is not None and _is_counted(kind, name, other_choices, judge=judge, begun=begun):
                 values[value] += number
         if name in chosen:
             values.setdefault(chosen[name], 0)
         if len(values) > 1 or name in chosen or (name == "outcome" and values):
-            found[name] = [
+            values_by_facet[name] = [
                 FacetValue(value=value, count=values[value], chosen=chosen.get(name) == value)
                 for value in sorted(values)
             ]
-    return found
+    return values_by_facet
 
 
-def _counts(kind: EpisodeKind, name: str, others: Mapping[str, str], *, judge: str, begun: bool) -> bool:
+def _is_counted(
+    kind: EpisodeKind, name: str, other_choices: Mapping[str, str], *, judge: str, begun: bool
+) -> bool:
     """Whether a kind counts for a facet: it matches the filters of all others, and has verdicts of the right judge."""
-    if begun and name != "state" and "state" not in others and kind.state == "requested":
+    if begun and name != "state" and "state" not in other_choices and kind.state == "requested":
         return False
     if name == "judge":
-        asked = kind.judge
-    elif name == "outcome" or "outcome" in others:
-        asked = others.get("judge", judge)
+        wanted_judge = kind.judge
+    elif name == "outcome" or "outcome" in other_choices:
+        wanted_judge = other_choices.get("judge", judge)
     else:
-        asked = others.get("judge")
-    return kind.judge == asked and all(
-        _has(kind, other, value) for other, value in others.items() if other != "judge"
+        wanted_judge = other_choices.get("judge")
+    return kind.judge == wanted_judge and all(
+        _has(kind, facet, value) for facet, value in other_choices.items() if facet != "judge"
     )
 
 

@@ -26,8 +26,8 @@ from hindcast.storage.readmodel.query_parts import (
     answers,
     first_verdicts,
     holding,
-    only,
     position_of,
+    row_fields,
     training_judge,
 )
 from hindcast.storage.readmodel.tables import (
@@ -211,12 +211,12 @@ _SAMPLES_OF_UPDATES = and_(
 )
 
 
-def episode_rows(position: int, said: Subquery) -> Select[Any]:
+def episode_rows(position: int, verdict: Subquery) -> Select[Any]:
     """Every episode with its verdict, if it has one."""
     columns = [episodes.c[name] for name in EpisodeRow.__struct_fields__ if name in episodes.c]
     return (
-        select(*columns, said.c.outcome, said.c.reward)
-        .outerjoin(said, said.c.episode == episodes.c.episode)
+        select(*columns, verdict.c.outcome, verdict.c.reward)
+        .outerjoin(verdict, verdict.c.episode == episodes.c.episode)
         .where(also_holding(episodes, position))
     )
 
@@ -248,10 +248,10 @@ def matching_episodes(
 ) -> Iterator[EpisodeRow]:
     """All matching episodes in the order of their requests, read a thousand at a time."""
     position = position_of(connection, as_of)
-    said = first_verdicts(position, training_judge(connection, as_of=position))
-    asked = {
+    verdict = first_verdicts(position, training_judge(connection, as_of=position))
+    filters = {
         episodes.c.state: wanted.state,
-        said.c.outcome: wanted.outcome,
+        verdict.c.outcome: wanted.outcome,
         episodes.c.environment: wanted.environment,
         episodes.c.family: wanted.family,
         episodes.c.origin: wanted.origin,
@@ -259,13 +259,13 @@ def matching_episodes(
         episodes.c.version_low: wanted.policy,
     }
     statement = (
-        episode_rows(position, said)
-        .where(*(column == value for column, value in asked.items() if value is not None))
+        episode_rows(position, verdict)
+        .where(*(column == value for column, value in filters.items() if value is not None))
         .order_by(episodes.c.requested_position, episodes.c.episode)
         .execution_options(yield_per=ROWS_AT_ONCE)
     )
     for row in connection.execute(statement).mappings():
-        yield EpisodeRow(**only(row, EpisodeRow))
+        yield EpisodeRow(**row_fields(row, EpisodeRow))
 
 
 def verdicts_of(connection: Connection, episode: str, *, as_of: int | None = None) -> list[VerdictRow]:
@@ -288,17 +288,17 @@ class Narrowing(msgspec.Struct, frozen=True, kw_only=True):
 
     def conditions(self, connection: Connection, position: int) -> list[ColumnElement[bool]]:
         """The same as conditions of a query as of a position."""
-        found: list[ColumnElement[bool]] = []
+        clauses: list[ColumnElement[bool]] = []
         if self.task is not None:
-            found.append(episodes.c.task == self.task)
+            clauses.append(episodes.c.task == self.task)
         if self.group is not None:
-            found.append(episodes.c.group_id == self.group)
+            clauses.append(episodes.c.group_id == self.group)
         if self.version is not None:
             last = self.version if self.last_version is None else self.last_version
-            found.append(episodes.c.version_low.between(self.version, last))
+            clauses.append(episodes.c.version_low.between(self.version, last))
         if self.among is not None:
-            found.append(among(connection, episodes.c.episode, self.among))
-        return found
+            clauses.append(among(connection, episodes.c.episode, self.among))
+        return clauses
 
 
 ALL = Narrowing()
@@ -325,21 +325,21 @@ def list_episodes(
     the training judge's.
     """
     position = position_of(connection, as_of)
-    said = first_verdicts(position, judge or training_judge(connection, as_of=position))
-    wanted = {
+    verdict = first_verdicts(position, judge or training_judge(connection, as_of=position))
+    filters = {
         episodes.c.state: state,
         episodes.c.environment: environment,
         episodes.c.family: family,
         episodes.c.origin: origin,
         # coalesce covers episodes without a verdict and keeps the database from searching by outcome: the order decides
-        func.coalesce(said.c.outcome, ""): outcome,
+        func.coalesce(verdict.c.outcome, ""): outcome,
     }
-    statement = episode_rows(position, said).where(
-        *(c == value for c, value in wanted.items() if value is not None),
+    statement = episode_rows(position, verdict).where(
+        *(c == value for c, value in filters.items() if value is not None),
         *narrow.conditions(connection, position),
     )
     if judge is not None:
-        statement = statement.where(said.c.outcome.is_not(None))
+        statement = statement.where(verdict.c.outcome.is_not(None))
     if begun:
         statement = statement.where(episodes.c.state != "requested")
     if before is not None:
@@ -371,24 +371,28 @@ def mentioning(connection: Connection, text: str, *, as_of: int | None = None) -
     failure, each with the first place. Case does not matter.
     """
     position = position_of(connection, as_of)
-    said = {"instruction": ("instruction",), "answer": ("answer",), "reason": ("reason", "detail")}
-    found: dict[str, Mention] = {}
-    for where, names in said.items():
-        own = [episodes.c[name].icontains(text, autoescape=True) for name in names]
-        statement = select(episodes.c.episode).where(holding(episodes, position), or_(*own))
+    columns_by_place = {
+        "instruction": ("instruction",),
+        "answer": ("answer",),
+        "reason": ("reason", "detail"),
+    }
+    mentions: dict[str, Mention] = {}
+    for place, names in columns_by_place.items():
+        matches = [episodes.c[name].icontains(text, autoescape=True) for name in names]
+        statement = select(episodes.c.episode).where(holding(episodes, position), or_(*matches))
         for episode in connection.scalars(statement):
-            found.setdefault(episode, Mention(where=where))
-        if where == "instruction":
+            mentions.setdefault(episode, Mention(where=place))
+        if place == "instruction":
             continue
-        column = steps.c.answer if where == "answer" else steps.c.detail
-        taken = (
+        column = steps.c.answer if place == "answer" else steps.c.detail
+        step_rows = (
             select(steps.c.episode, func.min(steps.c.step))
             .where(steps.c.position <= position, column.icontains(text, autoescape=True))
             .group_by(steps.c.episode)
         )
-        for episode, step in connection.execute(taken):
-            found.setdefault(episode, Mention(where=where, step=step))
-    return dict(sorted(found.items()))
+        for episode, step in connection.execute(step_rows):
+            mentions.setdefault(episode, Mention(where=place, step=step))
+    return dict(sorted(mentions.items()))
 
 
 def count_requested(connection: Connection, *, as_of: int | None = None) -> int:
@@ -404,25 +408,25 @@ def branch_outcomes(
 ) -> dict[int, tuple[int, int]]:
     """Successes and decided continuations of an episode in this run, by the step that they begin at (`hindcast branch`)."""
     position = position_of(connection, as_of)
-    said = first_verdicts(position, training_judge(connection, as_of=position))
+    verdict = first_verdicts(position, training_judge(connection, as_of=position))
     begins = f"{episode}_from_"
-    found: dict[int, tuple[int, int]] = {}
+    outcomes: dict[int, tuple[int, int]] = {}
     statement = (
-        select(episodes.c.group_id, said.c.outcome, func.count())
-        .join(said, said.c.episode == episodes.c.episode)
+        select(episodes.c.group_id, verdict.c.outcome, func.count())
+        .join(verdict, verdict.c.episode == episodes.c.episode)
         .where(
             holding(episodes, position),
             episodes.c.origin == "branch",
             episodes.c.group_id.startswith(begins, autoescape=True),
-            said.c.outcome.in_(("success", "failure")),
+            verdict.c.outcome.in_(("success", "failure")),
         )
-        .group_by(episodes.c.group_id, said.c.outcome)
+        .group_by(episodes.c.group_id, verdict.c.outcome)
     )
     for group, outcome, count in connection.execute(statement):
         step = int(str(group).removeprefix(begins))
-        won, played = found.get(step, (0, 0))
-        found[step] = won + count * (outcome == "success"), played + count
-    return found
+        won, played = outcomes.get(step, (0, 0))
+        outcomes[step] = won + count * (outcome == "success"), played + count
+    return outcomes
 
 
 def show_episode(connection: Connection, episode: str, *, as_of: int | None = None) -> EpisodeDetail:
@@ -432,38 +436,42 @@ def show_episode(connection: Connection, episode: str, *, as_of: int | None = No
         NotInReadModel: no such episode at that position.
     """
     position = position_of(connection, as_of)
-    said = first_verdicts(position, training_judge(connection, as_of=position))
-    found = answers(connection, episode_rows(position, said).where(episodes.c.episode == episode), EpisodeRow)
-    if not found:
+    verdict = first_verdicts(position, training_judge(connection, as_of=position))
+    rows = answers(
+        connection, episode_rows(position, verdict).where(episodes.c.episode == episode), EpisodeRow
+    )
+    if not rows:
         raise NotInReadModel(
             f"there is no episode {episode!r} as of position {position}. Run: hindcast episode list"
         )
-    more = select(
+    further_columns = select(
         *(episodes.c[name] for name in ("instruction", "renderer", "answer", "final_url", "detail"))
     )
-    own = (
-        connection.execute(more.where(holding(episodes, position), episodes.c.episode == episode))
+    further_values = (
+        connection.execute(further_columns.where(holding(episodes, position), episodes.c.episode == episode))
         .mappings()
         .one()
     )
-    taken = (
+    step_rows = (
         select(steps).where(holding(steps, position), steps.c.episode == episode).order_by(steps.c.position)
     )
-    seen = taken.with_only_columns(steps.c.position.label("seen_at"), steps.c.observation_blob).subquery()
-    gone = select(func.count(seen.c.seen_at.distinct())).join(
+    shown_pages = step_rows.with_only_columns(
+        steps.c.position.label("seen_at"), steps.c.observation_blob
+    ).subquery()
+    released_count = select(func.count(shown_pages.c.seen_at.distinct())).join(
         notices,
         and_(
             holding(notices, position),
             notices.c.type == "blob.released",
-            notices.c.about == seen.c.observation_blob,
-            notices.c.position > seen.c.seen_at,
+            notices.c.about == shown_pages.c.observation_blob,
+            notices.c.position > shown_pages.c.seen_at,
         ),
     )
     return EpisodeDetail(
-        episode=found[0],
-        **own,
-        steps=tuple(answers(connection, taken, StepRow)),
-        pages_released=connection.scalars(gone).one(),
+        episode=rows[0],
+        **further_values,
+        steps=tuple(answers(connection, step_rows, StepRow)),
+        pages_released=connection.scalars(released_count).one(),
         screenshots=screenshots_of(connection, episode, position),
         verdicts=tuple(answers(connection, verdicts_with_cost(position, episode), VerdictRow)),
         disputes=_disputes(connection, episode, position),
@@ -497,16 +505,16 @@ def step_advantages(connection: Connection, episode: str, *, as_of: int | None =
 
 def verdicts_with_cost(position: int, episode: str) -> Select[Any]:
     """An episode's verdicts in order, each with the cost of its question, as `VerdictRow` has it."""
-    asked = consultations.c
+    consultation = consultations.c
     return (
         select(
             verdicts,
-            asked.model.label("asked_model"),
-            asked.prompt_tokens,
-            asked.answer_tokens,
-            asked.cost_usd,
+            consultation.model.label("asked_model"),
+            consultation.prompt_tokens,
+            consultation.answer_tokens,
+            consultation.cost_usd,
         )
-        .outerjoin_from(verdicts, consultations, asked.position == verdicts.c.position)
+        .outerjoin_from(verdicts, consultations, consultation.position == verdicts.c.position)
         .where(holding(verdicts, position), verdicts.c.episode == episode)
         .order_by(verdicts.c.position)
     )
@@ -525,21 +533,21 @@ def screenshots_of(connection: Connection, episode: str, position: int) -> tuple
         .scalar_subquery()
         .label("released")
     )
-    taken = (
+    rows = (
         select(screenshots, released)
         .where(holding(screenshots, position), screenshots.c.episode == episode)
         .order_by(screenshots.c.position)
     )
-    return tuple(answers(connection, taken, ScreenshotRow))
+    return tuple(answers(connection, rows, ScreenshotRow))
 
 
 def _disputes(connection: Connection, episode: str, position: int) -> tuple[DisputeRow, ...]:
-    told = (
+    rows = (
         select(notices.c.position, notices.c.detail)
         .where(holding(notices, position), notices.c.type == DISPUTED, notices.c.about == episode)
         .order_by(notices.c.position)
     )
-    facts = [(at, json.loads(detail)) for at, detail in connection.execute(told)]
+    facts = [(at, json.loads(detail)) for at, detail in connection.execute(rows)]
     return tuple(
         DisputeRow(
             position=at,
@@ -555,14 +563,14 @@ def _disputes(connection: Connection, episode: str, position: int) -> tuple[Disp
 
 def _trained_in(connection: Connection, episode: str, position: int) -> tuple[TrainedIn, ...]:
     """Batches with samples of the episode, and the updates computed from them."""
-    parts = select(batch_episodes).where(
+    planned = select(batch_episodes).where(
         holding(batch_episodes, position), batch_episodes.c.episode == episode
     )
-    made = (
+    update_rows = (
         select(batch_samples.c.batch, update_samples.c.update_number)
         .join(update_samples, _SAMPLES_OF_UPDATES)
         .where(
-            batch_samples.c.batch.in_(parts.with_only_columns(batch_episodes.c.batch)),
+            batch_samples.c.batch.in_(planned.with_only_columns(batch_episodes.c.batch)),
             batch_samples.c.episode == episode,
             holding(update_samples, position),
             update_samples.c.model == "policy",
@@ -570,15 +578,15 @@ def _trained_in(connection: Connection, episode: str, position: int) -> tuple[Tr
         .distinct()
     )
     numbers: dict[int, set[int]] = defaultdict(set)
-    for batch, number in connection.execute(made):
+    for batch, number in connection.execute(update_rows):
         numbers[batch].add(number)
     times: dict[tuple[int, bool], list[RowMapping]] = defaultdict(list)
-    ordered = parts.order_by(batch_episodes.c.position, batch_episodes.c.place)
+    ordered = planned.order_by(batch_episodes.c.position, batch_episodes.c.place)
     for row in connection.execute(ordered).mappings():
         times[row["position"], row["rehearsed"]].append(row)
     return tuple(
         TrainedIn(
-            **only(rows[0], TrainedIn),
+            **row_fields(rows[0], TrainedIn),
             epochs=sum(row["epoch"] is not None for row in rows),
             updates=tuple(sorted(numbers[rows[0]["batch"]])),
         )

@@ -8,7 +8,7 @@ import msgspec
 from sqlalchemy import Connection, RowMapping, select
 
 from hindcast.core.rl.statistics import Interval, wilson
-from hindcast.storage.readmodel.query_parts import holding, only, position_of
+from hindcast.storage.readmodel.query_parts import holding, position_of, row_fields
 from hindcast.storage.readmodel.tables import evaluation_results, evaluations
 
 
@@ -69,7 +69,7 @@ def list_evaluations(
 ) -> list[EvaluationRow]:
     """The evaluations of the run, in order. `family`: as `store/find_price`, to which `rates` are limited; None: all."""
     position = position_of(connection, as_of)
-    listed = connection.execute(
+    evaluation_rows = connection.execute(
         select(evaluations).where(holding(evaluations, position)).order_by(evaluations.c.number)
     )
     results: dict[tuple[int, float], list[RowMapping]] = defaultdict(list)
@@ -77,17 +77,17 @@ def list_evaluations(
         if family in (None, _family_of(result)):
             results[result["number"], result["temperature"]].append(result)
     rows = []
-    for row in listed.mappings():
+    for row in evaluation_rows.mappings():
         temperatures = tuple(json.loads(row["temperatures"]))
         rows.append(
             EvaluationRow(
-                **only(row, EvaluationRow, without=("temperatures", "skipped")),
+                **row_fields(row, EvaluationRow, without=("temperatures", "skipped")),
                 temperatures=temperatures,
                 skipped=tuple(json.loads(row["skipped"])),
                 rates=tuple(
-                    _rate(own, temperature=temperature, family=family)
+                    _rate(result_rows, temperature=temperature, family=family)
                     for temperature in temperatures
-                    if (own := results.get((row["number"], temperature)))
+                    if (result_rows := results.get((row["number"], temperature)))
                 ),
             )
         )

@@ -53,15 +53,15 @@ def family_training(
         batches.c.version >= first_version,
         batches.c.version < last_version,
     )
-    own = and_(episodes.c.environment == environment, episodes.c.family == family)
+    of_family = and_(episodes.c.environment == environment, episodes.c.family == family)
     statement = (
         select(
             func.count(batch_episodes.c.batch.distinct()).label("batches"),
-            func.count().filter(own).label("episodes"),
-            func.avg(batch_episodes.c.reward).filter(own).label("mean_reward"),
-            func.count().filter(own, batch_episodes.c.advantage > 0).label("raised"),
-            func.count().filter(own, batch_episodes.c.advantage < 0).label("lowered"),
-            func.count().filter(~own).label("others"),
+            func.count().filter(of_family).label("episodes"),
+            func.avg(batch_episodes.c.reward).filter(of_family).label("mean_reward"),
+            func.count().filter(of_family, batch_episodes.c.advantage > 0).label("raised"),
+            func.count().filter(of_family, batch_episodes.c.advantage < 0).label("lowered"),
+            func.count().filter(~of_family).label("others"),
         )
         .select_from(batch_episodes)
         .join(
@@ -96,7 +96,7 @@ def failure_reasons(
     statement = (
         select(reason, func.count())
         .select_from(judged.join(verdicts, first))
-        .where(*_judged(connection, wanted, position), judged.c.outcome == "failure")
+        .where(*_judged_conditions(connection, wanted, position), judged.c.outcome == "failure")
         .group_by(reason)
         .order_by(func.count().desc(), reason)
         .limit(limit)
@@ -113,12 +113,14 @@ def count_played_tasks(
     """Number of different tasks of the episodes that were judged a success or a failure."""
     position = position_of(connection, as_of)
     statement = select(func.count(judged.c.task.distinct())).where(
-        *_judged(connection, wanted, position), judged.c.outcome.in_(("success", "failure"))
+        *_judged_conditions(connection, wanted, position), judged.c.outcome.in_(("success", "failure"))
     )
     return connection.scalar(statement) or 0
 
 
-def _judged(connection: Connection, wanted: FamilyEpisodes, position: int) -> tuple[ColumnElement[bool], ...]:
+def _judged_conditions(
+    connection: Connection, wanted: FamilyEpisodes, position: int
+) -> tuple[ColumnElement[bool], ...]:
     """Verdicts of the training judge on these episodes."""
     return (
         judged.c.judge == training_judge(connection, as_of=position),

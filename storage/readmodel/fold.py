@@ -159,7 +159,7 @@ def _complete(operation: Put | Ensure, revisions: Mapping[str, Revisions]) -> Pu
     """The operation with the values that it copies from another table, as they were before it."""
     if not isinstance(operation, Ensure) or operation.taken is None:
         return operation
-    taken = operation.taken
-    row = revisions[taken.table].standing(taken.key) or {}
-    copied = {name: row.get(name) for name in taken.columns}
+    copied_value = operation.taken
+    row = revisions[copied_value.table].standing(copied_value.key) or {}
+    copied = {name: row.get(name) for name in copied_value.columns}
     return msgspec.structs.replace(operation, values={**operation.values, **copied})

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, func, select
 
-from hindcast.storage.readmodel.block_sums import POLICY, applied, ended_by
+from hindcast.storage.readmodel.block_sums import POLICY, applied_metrics, ended_by
 from hindcast.storage.readmodel.query_parts import also_holding, holding, newest_ns, of_this_run, position_of
 from hindcast.storage.readmodel.tables import block_metrics, episodes, runs, steps, updates, verdicts
 
@@ -57,10 +57,10 @@ def update_metrics(
 ) -> dict[str, list[MetricColumn]]:
     """Columns by metric, in the order of updates; of applied updates with a numeric value. `names` None: all metrics."""
     position = position_of(connection, as_of)
-    since = ended_by(position) if _count_applied(connection, position) > ONE_BY_ONE else 0
+    blocks_to = ended_by(position) if _count_applied(connection, position) > ONE_BY_ONE else 0
     columns: dict[str, list[MetricColumn]] = defaultdict(list)
-    if since:
-        kept: Any = select(
+    if blocks_to:
+        statement: Any = select(
             block_metrics.c.metric,
             block_metrics.c.first_update,
             block_metrics.c.last_update,
@@ -68,17 +68,17 @@ def update_metrics(
             block_metrics.c.low,
             block_metrics.c.high,
             block_metrics.c.last,
-        ).where(block_metrics.c.position <= since)
+        ).where(block_metrics.c.position <= blocks_to)
         if names is not None:
-            kept = kept.where(block_metrics.c.metric.in_(names))
-        ordered = kept.order_by(
+            statement = statement.where(block_metrics.c.metric.in_(names))
+        ordered = statement.order_by(
             block_metrics.c.position, block_metrics.c.metric, block_metrics.c.first_update
         )
         for metric, first, last, number, low, high, value in connection.execute(ordered).all():
             columns[metric].append(
                 MetricColumn(first=first, last=last, updates=number, low=low, high=high, value=value)
             )
-    for update, metric, value in applied(connection, since, position):
+    for update, metric, value in applied_metrics(connection, blocks_to, position):
         if names is None or metric in names:
             columns[metric].append(
                 MetricColumn(first=update, last=update, updates=1, low=value, high=value, value=value)
@@ -88,10 +88,10 @@ def update_metrics(
 
 def _count_applied(connection: Connection, position: int) -> int:
     """Applied updates of the policy."""
-    own = select(func.count()).where(
+    statement = select(func.count()).where(
         holding(updates, position), updates.c.model == POLICY, updates.c.outcome == "applied"
     )
-    return connection.scalar(own) or 0
+    return connection.scalar(statement) or 0
 
 
 WINDOW_S = 300.0
@@ -109,7 +109,7 @@ def throughput(connection: Connection, *, as_of: int | None = None, window_s: fl
     started_ns = connection.scalar(of_this_run(select(runs.c.started_ns), position))
     since_ns = max(until_ns - int(window_s * NANOSECONDS), started_ns or 0)
     seconds = max((until_ns - since_ns) / NANOSECONDS, 0.0)
-    taken = connection.execute(
+    step_totals = connection.execute(
         select(
             func.count(),
             func.coalesce(func.sum(steps.c.answer_tokens), 0),
@@ -118,7 +118,7 @@ def throughput(connection: Connection, *, as_of: int | None = None, window_s: fl
             func.avg(steps.c.act_ms),
         ).where(holding(steps, position), steps.c.occurred_ns.between(since_ns + 1, until_ns))
     ).one()
-    ended = connection.scalar(
+    ended_count = connection.scalar(
         select(func.count()).where(
             also_holding(episodes, position),
             episodes.c.state == "ended",
@@ -138,15 +138,15 @@ def throughput(connection: Connection, *, as_of: int | None = None, window_s: fl
 
     return Throughput(
         window_s=seconds,
-        episodes=ended or 0,
-        steps=taken[0],
+        episodes=ended_count or 0,
+        steps=step_totals[0],
         updates=applied[0],
-        episodes_per_minute=per(ended or 0, 60),
-        steps_per_second=per(taken[0], 1),
+        episodes_per_minute=per(ended_count or 0, 60),
+        steps_per_second=per(step_totals[0], 1),
         updates_per_minute=per(applied[0], 60),
-        answer_tokens_per_second=per(taken[1], 1),
+        answer_tokens_per_second=per(step_totals[1], 1),
         learner_busy=min(1.0, per(applied[1] / 1000, 1)),
-        mean_observe_ms=taken[2],
-        mean_generate_ms=taken[3],
-        mean_act_ms=taken[4],
+        mean_observe_ms=step_totals[2],
+        mean_generate_ms=step_totals[3],
+        mean_act_ms=step_totals[4],
     )

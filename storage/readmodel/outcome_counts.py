@@ -14,7 +14,7 @@ from sqlalchemy import Connection, select
 
 from hindcast.core.rl.statistics import Interval, difference, standardized, wilson
 from hindcast.events.catalogue.curriculum import IMPORTED, ONLINE
-from hindcast.storage.readmodel.block_sums import Kind, ended_by, first_said
+from hindcast.storage.readmodel.block_sums import Kind, ended_by, first_verdicts_in
 from hindcast.storage.readmodel.query_parts import (
     OUTCOMES,
     Success,
@@ -100,17 +100,17 @@ class Tally(NamedTuple):
 def tallies(connection: Connection, position: int, judge: str) -> Sequence[Tally]:
     """All verdicts that count as of a position, in the order of origin, version and family."""
     kind = (block_tallies.c[name] for name in ("origin", "version_low", "environment", "family"))
-    kept = (
+    block_rows = (
         select(*kind, *(block_tallies.c[name] for name in SUMS))
         .where(block_tallies.c.judge == judge, block_tallies.c.position <= position)
         .order_by(block_tallies.c.position, block_tallies.c.place)
     )
-    told: dict[Kind, Sums] = {}
+    sums: dict[Kind, Sums] = {}
     # all rows at once: thousands fetched one by one take twice the time
-    for row in connection.execute(kept).all():
-        _add(told, row[:4], row[4:])
-    since = first_said(connection, ended_by(position), position)
-    return _with(told, (row for row in since if row.judge == judge))
+    for row in connection.execute(block_rows).all():
+        _add(sums, row[:4], row[4:])
+    later_verdicts = first_verdicts_in(connection, ended_by(position), position)
+    return _tallies_with(sums, (row for row in later_verdicts if row.judge == judge))
 
 
 def training_tallies(connection: Connection, *, as_of: int | None = None) -> Sequence[Tally]:
@@ -123,7 +123,7 @@ def tallies_of(
     connection: Connection, position: int, judge: str, *, origin: str, first: int, last: int
 ) -> Sequence[Tally]:
     """The same for versions `first` to `last`."""
-    said = select(
+    statement = select(
         judged.c.judge,
         judged.c.origin,
         judged.c.version_low,
@@ -138,17 +138,22 @@ def tallies_of(
         judged.c.version_low.between(first, last),
         judged.c.valid_from <= position,
     )
-    return _with({}, connection.execute(said.order_by(judged.c.valid_from)))
+    return _tallies_with({}, connection.execute(statement.order_by(judged.c.valid_from)))
 
 
-def _with(told: dict[Kind, Sums], said: Iterable[Any]) -> Sequence[Tally]:
+def _tallies_with(sums_by_kind: dict[Kind, Sums], verdict_rows: Iterable[Any]) -> Sequence[Tally]:
     """The sums including these verdicts, in order; unknown values come first."""
-    for _judge, origin, low, environment, family, outcome, reward, high in said:
+    for _judge, origin, low, environment, family, outcome, reward, high in verdict_rows:
         decided = outcome != "undecided" and reward is not None
-        ones = (int(outcome == one) for one in OUTCOMES)
+        ones = (int(outcome == name) for name in OUTCOMES)
         mixed = low is not None and high is not None and low != high
-        _add(told, (origin, low, environment, family), (*ones, reward if decided else 0.0, int(mixed)))
-    return [Tally(kind[1], kind[0] or "", kind[2], kind[3], *told[kind]) for kind in sorted(told, key=_order)]
+        _add(
+            sums_by_kind, (origin, low, environment, family), (*ones, reward if decided else 0.0, int(mixed))
+        )
+    return [
+        Tally(kind[1], kind[0] or "", kind[2], kind[3], *sums_by_kind[kind])
+        for kind in sorted(sums_by_kind, key=_order)
+    ]
 
 
 def _order(kind: Kind) -> tuple[str, int, str, str]:
@@ -156,18 +161,18 @@ def _order(kind: Kind) -> tuple[str, int, str, str]:
     return origin or "", DEMONSTRATOR - 1 if version is None else version, environment or "", family or ""
 
 
-def _add(told: dict[Any, Sums], kind: Any, sums: Sums) -> None:
-    known = told.get(kind)
-    told[kind] = sums if known is None else tuple(map(add, known, sums))
+def _add(sums_by_kind: dict[Any, Sums], kind: Any, sums: Sums) -> None:
+    earlier = sums_by_kind.get(kind)
+    sums_by_kind[kind] = sums if earlier is None else tuple(map(add, earlier, sums))
 
 
-def outcomes_of(told: Iterable[Tally]) -> dict[str, int]:
+def outcomes_of(rows: Iterable[Tally]) -> dict[str, int]:
     """Count of each outcome that occurs."""
     counts = dict.fromkeys(sorted(OUTCOMES), 0)
-    for one in told:
-        counts["success"] += one.success
-        counts["failure"] += one.failure
-        counts["undecided"] += one.undecided
+    for tally in rows:
+        counts["success"] += tally.success
+        counts["failure"] += tally.failure
+        counts["undecided"] += tally.undecided
     return {outcome: count for outcome, count in counts.items() if count}
 
 
@@ -177,46 +182,46 @@ Families = dict[str, tuple[int, int]]
 
 def training_origin(rows: Iterable[Tally]) -> str:
     """Origin of the episodes that a run's policy versions are measured by: `imported` in a run of another system."""
-    origins = {one.origin for one in rows}
+    origins = {tally.origin for tally in rows}
     return IMPORTED if IMPORTED in origins and ONLINE not in origins else ONLINE
 
 
 def families_by_version(rows: Iterable[Tally], *, origin: str) -> dict[int, Families]:
     """Judged episodes of each family by the version that began them, versions in order."""
-    found: dict[int, Families] = {}
-    for one in rows:
-        if one.origin == origin and one.version is not None and one.version >= 0:
-            families = found.setdefault(one.version, {})
-            name = f"{one.environment}/{one.family}"
+    families_of: dict[int, Families] = {}
+    for tally in rows:
+        if tally.origin == origin and tally.version is not None and tally.version >= 0:
+            families = families_of.setdefault(tally.version, {})
+            name = f"{tally.environment}/{tally.family}"
             successes, judged = families.get(name, (0, 0))
-            families[name] = successes + one.success, judged + one.success + one.failure
-    return {version: found[version] for version in sorted(found)}
+            families[name] = successes + tally.success, judged + tally.success + tally.failure
+    return {version: families_of[version] for version in sorted(families_of)}
 
 
-def added(several: Iterable[Families]) -> Families:
+def merge_families(several: Iterable[Families]) -> Families:
     """The families of several versions or runs together."""
-    found: Families = {}
-    for one in several:
-        for name, (successes, judged_episodes) in one.items():
-            known = found.get(name)
-            found[name] = (
+    merged: Families = {}
+    for families in several:
+        for name, (successes, judged_episodes) in families.items():
+            earlier = merged.get(name)
+            merged[name] = (
                 (successes, judged_episodes)
-                if known is None
-                else (known[0] + successes, known[1] + judged_episodes)
+                if earlier is None
+                else (earlier[0] + successes, earlier[1] + judged_episodes)
             )
-    return found
+    return merged
 
 
 def curve(rows: Iterable[Tally]) -> list[VersionSuccess]:
     """One point per version and origin, of episodes that weights sampled, by rising version."""
-    listed = list(rows)
+    all_rows = list(rows)
     points: dict[tuple[int, str], Sums] = {}
-    for one in listed:
-        if one.version is not None and one.version >= 0:
-            _add(points, (one.version, one.origin), one[4:])
+    for tally in all_rows:
+        if tally.version is not None and tally.version >= 0:
+            _add(points, (tally.version, tally.origin), tally[4:])
     origins = {origin for _, origin in points}
-    played = {origin: families_by_version(listed, origin=origin) for origin in origins}
-    standards = {origin: added(versions.values()) for origin, versions in played.items()}
+    played = {origin: families_by_version(all_rows, origin=origin) for origin in origins}
+    standards = {origin: merge_families(versions.values()) for origin, versions in played.items()}
     return [
         _point(
             version,
@@ -257,8 +262,8 @@ def success_by_version(
         if judge
         else training_tallies(connection, as_of=as_of)
     )
-    wanted = training_origin(rows) if origin == ONLINE else origin
-    return curve(one for one in rows if wanted in (None, one.origin))
+    wanted_origin = training_origin(rows) if origin == ONLINE else origin
+    return curve(tally for tally in rows if wanted_origin in (None, tally.origin))
 
 
 WATCHED = 30
@@ -276,23 +281,23 @@ def retention(rows: Sequence[Tally]) -> tuple[FamilyRetention, ...]:
     """Retention of every family with enough episodes, in the order of their names; from tallies by rising version."""
     points: dict[str, list[FamilyPoint]] = defaultdict(list)
     origin = training_origin(rows)
-    for one in rows:
-        judged = int(one.success + one.failure)
-        if one.origin == origin and one.version is not None and one.version >= 0 and judged:
-            points[f"{one.environment}/{one.family}"].append(
-                FamilyPoint(one.version, int(one.success), judged)
+    for tally in rows:
+        judged = int(tally.success + tally.failure)
+        if tally.origin == origin and tally.version is not None and tally.version >= 0 and judged:
+            points[f"{tally.environment}/{tally.family}"].append(
+                FamilyPoint(tally.version, int(tally.success), judged)
             )
-    found = (retained(family, points[family]) for family in sorted(points))
-    return tuple(one for one in found if one is not None)
+    retentions = (retained(family, points[family]) for family in sorted(points))
+    return tuple(tally for tally in retentions if tally is not None)
 
 
 def retained(family: str, points: Sequence[FamilyPoint]) -> FamilyRetention | None:
     """Retention of one family from its points by rising version; None: too few episodes."""
-    found = stretches(points)
-    if len(found) < 2:
+    of_family = stretches(points)
+    if len(of_family) < 2:
         return None
-    newest, *earlier = found
-    best = max(earlier, key=lambda one: (one.rate, one.last_version))
+    newest, *earlier = of_family
+    best = max(earlier, key=lambda stretch: (stretch.rate, stretch.last_version))
     change = difference(best.successes, best.judged, newest.successes, newest.judged)
     return FamilyRetention(
         family=family, best=best, present=newest, change=(change.rate, change.low, change.high)
@@ -301,24 +306,24 @@ def retained(family: str, points: Sequence[FamilyPoint]) -> FamilyRetention | No
 
 def stretches(points: Sequence[FamilyPoint]) -> list[Stretch]:
     """The stretches of a family, newest first; a remainder at the beginning that is too short is left out."""
-    found: list[Stretch] = []
-    held: list[FamilyPoint] = []
+    complete: list[Stretch] = []
+    collected: list[FamilyPoint] = []
     judged = 0
     for point in reversed(points):
-        held.append(point)
+        collected.append(point)
         judged += point.judged
         if judged >= WATCHED:
-            found.append(_stretch(held))
-            held, judged = [], 0
-    return found
+            complete.append(_stretch(collected))
+            collected, judged = [], 0
+    return complete
 
 
-def _stretch(held: Sequence[FamilyPoint]) -> Stretch:
-    successes, judged = sum(one.successes for one in held), sum(one.judged for one in held)
+def _stretch(points: Sequence[FamilyPoint]) -> Stretch:
+    successes, judged = sum(point.successes for point in points), sum(point.judged for point in points)
     band = wilson(successes, judged)
     return Stretch(
-        first_version=held[-1].version,
-        last_version=held[0].version,
+        first_version=points[-1].version,
+        last_version=points[0].version,
         judged=judged,
         successes=successes,
         rate=band.rate,

@@ -98,10 +98,10 @@ def also_holding(table: Table, position: int) -> ColumnElement[bool]:
 def among(connection: Connection, column: ColumnElement[str], values: Collection[str]) -> ColumnElement[bool]:
     """Whether a column has one of any number of values: one parameter holds them all, whose number databases limit."""
     if connection.dialect.name == "sqlite":
-        listed = func.json_each(json.dumps(list(values))).table_valued("value")
+        value_rows = func.json_each(json.dumps(list(values))).table_valued("value")
     else:
-        listed = func.json_array_elements_text(literal(list(values), JSON)).table_valued("value")
-    return column.in_(select(listed.c.value))
+        value_rows = func.json_array_elements_text(literal(list(values), JSON)).table_valued("value")
+    return column.in_(select(value_rows.c.value))
 
 
 def by_holding(column: ColumnElement[str]) -> ColumnElement[str]:
@@ -133,13 +133,13 @@ def sampling_from(connection: Connection, position: int) -> dict[str, int]:
     last = (
         select(func.max(adoptions.c.position)).where(holding(adoptions, position)).group_by(adoptions.c.actor)
     )
-    found = select(adoptions.c.actor, adoptions.c.version).where(adoptions.c.position.in_(last))
-    return dict(connection.execute(found.order_by(adoptions.c.actor)).all())
+    statement = select(adoptions.c.actor, adoptions.c.version).where(adoptions.c.position.in_(last))
+    return dict(connection.execute(statement.order_by(adoptions.c.actor)).all())
 
 
 def pauses_in_force(connection: Connection, position: int) -> dict[str, str]:
     """Author -> reason of each pause in force; the same fold as in `actors.curriculum.leases`."""
-    told = (
+    statement = (
         select(notices.c.about, notices.c.detail)
         .where(
             holding(notices, position),
@@ -148,22 +148,22 @@ def pauses_in_force(connection: Connection, position: int) -> dict[str, str]:
         )
         .order_by(notices.c.position)
     )
-    held: dict[str, str] = {}
-    for command, detail in connection.execute(told):
+    reasons: dict[str, str] = {}
+    for command, detail in connection.execute(statement):
         fact = json.loads(detail)
         if command == "pause":
-            held[fact["author"]] = fact["reason"]
+            reasons[fact["author"]] = fact["reason"]
         else:
-            held.pop(fact["arguments"].get("of", fact["author"]), None)
-    return held
+            reasons.pop(fact["arguments"].get("of", fact["author"]), None)
+    return reasons
 
 
 def count_disputed(connection: Connection, position: int) -> int:
     """Number of episodes with a disputed verdict."""
-    own = select(func.count(notices.c.about.distinct())).where(
+    statement = select(func.count(notices.c.about.distinct())).where(
         holding(notices, position), notices.c.type == DISPUTED
     )
-    return connection.scalar(own) or 0
+    return connection.scalar(statement) or 0
 
 
 def newest_ns(connection: Connection, table: Table, position: int) -> int | None:
@@ -181,12 +181,12 @@ def count_rows(connection: Connection, table: Table, position: int) -> int:
 
 def count_trained(connection: Connection, position: int) -> int:
     """Number of distinct episodes planned to be trained on, without those only rehearsed."""
-    own = select(func.count(batch_episodes.c.episode.distinct())).where(
+    statement = select(func.count(batch_episodes.c.episode.distinct())).where(
         # `+ 0`: use the index of episodes, in whose order equal ones are adjacent
         batch_episodes.c.position + 0 <= position,
         batch_episodes.c.trained,
     )
-    return connection.scalar(own) or 0
+    return connection.scalar(statement) or 0
 
 
 def count_by(
@@ -220,14 +220,14 @@ def success_of(outcomes: Mapping[str, int]) -> Success:
     )
 
 
-def only(row: RowMapping, kind: type[Row], *, without: tuple[str, ...] = ()) -> dict[str, Any]:
+def row_fields(row: RowMapping, kind: type[Row], *, without: tuple[str, ...] = ()) -> dict[str, Any]:
     """The columns of a row that a result has fields for."""
     return {name: row[name] for name in kind.__struct_fields__ if name in row and name not in without}
 
 
 def answers(connection: Connection, statement: Select[Any], kind: type[Row]) -> list[Row]:
     """Rows as results of one kind."""
-    return [kind(**only(row, kind)) for row in connection.execute(statement).mappings()]
+    return [kind(**row_fields(row, kind)) for row in connection.execute(statement).mappings()]
 
 
 DEFAULT_JUDGE = "rules"
@@ -257,18 +257,18 @@ def position_of_place(connection: Connection, place: Place) -> int:
     positions = _landmarks(standing, place.noun).subquery()
     number = positions.c.number
     if place.number is None:
-        known = select(positions.c.position).order_by(number.desc(), positions.c.position.desc())
+        statement = select(positions.c.position).order_by(number.desc(), positions.c.position.desc())
     else:
-        known = (
+        statement = (
             select(positions.c.position).where(number == place.number).order_by(positions.c.position.desc())
         )
-    found: int | None = connection.scalar(known.limit(1))
-    if found is None:
+    position: int | None = connection.scalar(statement.limit(1))
+    if position is None:
         lowest, highest = connection.execute(select(func.min(number), func.max(number))).one()
         raise NoSuchPlace(
             f"there is no {place} as of position {standing}: {describe_range(lowest, highest)}. Positions can be given, too."
         )
-    return found
+    return position
 
 
 def _landmarks(standing: int, noun: Noun) -> Select[int, int]:

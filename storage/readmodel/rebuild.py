@@ -34,8 +34,10 @@ def dump_table(connection: Connection, table: Table, *, as_of: int | None = None
     statement = select(*columns)
     if as_of is not None:
         if table.info["versioned"]:
-            until = case((table.c.valid_to > as_of, literal(OPEN, BigInteger)), else_=table.c.valid_to)
-            columns = [until.label("valid_to") if column.name == "valid_to" else column for column in columns]
+            valid_to = case((table.c.valid_to > as_of, literal(OPEN, BigInteger)), else_=table.c.valid_to)
+            columns = [
+                valid_to.label("valid_to") if column.name == "valid_to" else column for column in columns
+            ]
             statement = select(*columns).where(table.c.valid_from <= as_of)
         else:
             statement = statement.where(table.c.position <= as_of)
@@ -53,13 +55,13 @@ def dump(connection: Connection, *, as_of: int | None = None) -> Iterator[bytes]
 
 def digests(connection: Connection, *, as_of: int | None = None) -> dict[str, str]:
     """sha256 of each table's dump, by table name."""
-    found = {}
+    digest_by_table = {}
     for name, table in TABLES.items():
         digest = sha256()
         for line in dump_table(connection, table, as_of=as_of):
             digest.update(line)
-        found[name] = digest.hexdigest()
-    return found
+        digest_by_table[name] = digest.hexdigest()
+    return digest_by_table
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,7 +115,7 @@ async def rebuild(log: EventLog, database_url: str, *, replace: bool = False) ->
         try:
             await asyncio.to_thread(live.drop)
             await asyncio.to_thread(live.prepare)
-            return await _fold_anew(log, live, why=str(error))
+            return await _fold_anew(log, live, reason=str(error))
         finally:
             live.close()
 
@@ -135,7 +137,7 @@ async def _compare_with_fresh(log: EventLog, database_url: str, *, replace: bool
         except ForeignLog as error:
             if not replace:
                 raise
-            return await _fold_anew(log, live, why=str(error))
+            return await _fold_anew(log, live, reason=str(error))
         await asyncio.to_thread(fresh.drop)
         await asyncio.to_thread(fresh.prepare)
         began = time.perf_counter()
@@ -162,7 +164,7 @@ async def _compare_with_fresh(log: EventLog, database_url: str, *, replace: bool
     )
 
 
-async def _fold_anew(log: EventLog, live: ReadModel, *, why: str) -> RebuildReport:
+async def _fold_anew(log: EventLog, live: ReadModel, *, reason: str) -> RebuildReport:
     """Fold from the start without a comparison: the log is not the one that was folded, or lost its end."""
     await asyncio.to_thread(live.reset)
     began = time.perf_counter()
@@ -176,31 +178,35 @@ async def _fold_anew(log: EventLog, live: ReadModel, *, why: str) -> RebuildRepo
         position=await asyncio.to_thread(live.position),
         filled=filled,
         replaced=True,
-        notice=why,
+        notice=reason,
         differing=(),
     )
 
 
 def compare(live: ReadModel, rebuilt: ReadModel) -> list[Difference]:
     """The tables of `live` that differ from those of `rebuilt`, as of the position of `rebuilt`."""
-    with live.reading() as one, rebuilt.reading() as other:
-        live_cursor, rebuilt_cursor = read_cursor(one), read_cursor(other)
+    with live.reading() as live_connection, rebuilt.reading() as rebuilt_connection:
+        live_cursor, rebuilt_cursor = read_cursor(live_connection), read_cursor(rebuilt_connection)
         assert live_cursor is not None
         assert rebuilt_cursor is not None
         moved_on = live_cursor.position > rebuilt_cursor.position
         as_of = rebuilt_cursor.position if moved_on else None
-        found = [
+        differences = [
             difference
             for name in TABLES
-            if (difference := _compare_table(name, one, other, as_of)) is not None
+            if (difference := _compare_table(name, live_connection, rebuilt_connection, as_of)) is not None
         ]
         if not moved_on and live_cursor != rebuilt_cursor:
-            found.append(
+            differences.append(
                 _difference(
-                    "cursor", live_cursor.__struct_fields__, 1, _plain(live_cursor), _plain(rebuilt_cursor)
+                    "cursor",
+                    live_cursor.__struct_fields__,
+                    1,
+                    _row_bytes(live_cursor),
+                    _row_bytes(rebuilt_cursor),
                 )
             )
-        return found
+        return differences
 
 
 def _compare_table(name: str, live: Connection, rebuilt: Connection, as_of: int | None) -> Difference | None:
@@ -208,9 +214,9 @@ def _compare_table(name: str, live: Connection, rebuilt: Connection, as_of: int 
     pairs = zip_longest(dump_table(live, table, as_of=as_of), dump_table(rebuilt, table, as_of=as_of))
     rows = 0
     first: tuple[bytes | None, bytes | None] = (None, None)
-    for one, other in pairs:
-        if one != other:
-            first = first if rows else (one, other)
+    for live_row, rebuilt_row in pairs:
+        if live_row != rebuilt_row:
+            first = first if rows else (live_row, rebuilt_row)
             rows += 1
     return _difference(name, tuple(table.c.keys()), rows, *first) if rows else None
 
@@ -227,5 +233,5 @@ def _difference(
     )
 
 
-def _plain(value: msgspec.Struct) -> bytes:
+def _row_bytes(value: msgspec.Struct) -> bytes:
     return msgspec.json.encode(msgspec.structs.astuple(value))

@@ -37,16 +37,17 @@ class RowBatch(NamedTuple):
 
     def rows(self, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
         """The rows' values in the order of `names`."""
-        own = self.columns
+        own_columns = self.columns
         return zip(
-            *(own[name] if name in own else repeat(self.shared.get(name)) for name in names), strict=False
+            *(own_columns[name] if name in own_columns else repeat(self.shared.get(name)) for name in names),
+            strict=False,
         )
 
 
 def insert_many(connection: Connection, table: Table, many: Sequence[RowBatch]) -> None:
     """Insert the rows in their order."""
     names: Sequence[str] = table.c.keys()
-    rows = list(chain.from_iterable(one.rows(names) for one in many))
+    rows = list(chain.from_iterable(batch.rows(names) for batch in many))
     if not rows:
         return
     if connection.dialect.name == "sqlite":
@@ -60,8 +61,8 @@ def _for_sqlite(name: str) -> tuple[tuple[str, ...], str]:
     """Columns in order, and the statement with a placeholder for each."""
     names = tuple(TABLES[name].c.keys())
     columns = ", ".join(f'"{column}"' for column in names)
-    places = ", ".join("?" * len(names))
-    return names, f'INSERT INTO "{name}" ({columns}) VALUES ({places})'
+    placeholders = ", ".join("?" * len(names))
+    return names, f'INSERT INTO "{name}" ({columns}) VALUES ({placeholders})'
 
 
 Key = tuple[Any, ...]
@@ -86,17 +87,17 @@ class Revisions:
         """Read the rows that hold now under these keys."""
         columns = [self._table.c[name] for name in self._names]
         single = len(columns) == 1
-        wanted: Any = columns[0] if single else tuple_(*columns)
+        key_columns: Any = columns[0] if single else tuple_(*columns)
         first = columns[0]
-        listed = sorted(keys)
-        for start in range(0, len(listed), KEYS_PER_SELECT):
-            part = listed[start : start + KEYS_PER_SELECT]
-            among = [key[0] for key in part] if single else part
+        sorted_keys = sorted(keys)
+        for start in range(0, len(sorted_keys), KEYS_PER_SELECT):
+            chunk = sorted_keys[start : start + KEYS_PER_SELECT]
+            among = [key[0] for key in chunk] if single else chunk
             # SQLite cannot search a key by its columns together, only by the first
-            seek = () if single else (first.in_({key[0] for key in part}),)
+            seek = () if single else (first.in_({key[0] for key in chunk}),)
             # `+ 0`: with an index on `valid_to`, SQLite would scan every row that holds, more with every episode
             holds = self._table.c.valid_to + 0 == OPEN
-            rows = connection.execute(select(self._table).where(wanted.in_(among), holds, *seek))
+            rows = connection.execute(select(self._table).where(key_columns.in_(among), holds, *seek))
             for row in rows.mappings():
                 self._standing[tuple(row[name] for name in self._names)] = dict(row)
 
@@ -109,8 +110,8 @@ class Revisions:
         key, values = operation.key, operation.values
         row = self.standing(key)
         if row is None:
-            named = dict(zip(self._names, key, strict=True))
-            self._open(position, key, {**BLANK[self._table.name], **named, **values})
+            key_values = dict(zip(self._names, key, strict=True))
+            self._open(position, key, {**BLANK[self._table.name], **key_values, **values})
             return
         if isinstance(operation, Put):
             values = {
@@ -127,8 +128,8 @@ class Revisions:
         if key in self._opened:
             row["valid_to"] = position
         else:
-            ended = {f"_{name}": row[name] for name in (*self._names, "valid_from")}
-            self._closed.append({**ended, "_until": position})
+            ended_key = {f"_{name}": row[name] for name in (*self._names, "valid_from")}
+            self._closed.append({**ended_key, "_until": position})
         self._open(position, key, changed)
 
     def _open(self, position: int, key: Key, row: Values) -> None:
@@ -140,8 +141,10 @@ class Revisions:
     def write(self, connection: Connection) -> None:
         """Close the rows that ended and add the new ones."""
         if self._closed:
-            same = [self._table.c[name] == bindparam(f"_{name}") for name in (*self._names, "valid_from")]
-            statement = update(self._table).where(*same).values(valid_to=bindparam("_until"))
+            key_matches = [
+                self._table.c[name] == bindparam(f"_{name}") for name in (*self._names, "valid_from")
+            ]
+            statement = update(self._table).where(*key_matches).values(valid_to=bindparam("_until"))
             connection.execute(statement, self._closed)
         if self._added:
             insert_rows(connection, self._table, self._added)

@@ -35,9 +35,9 @@ from hindcast.storage.readmodel.query_parts import (
     count_trained,
     holding,
     of_this_run,
-    only,
     pauses_in_force,
     position_of,
+    row_fields,
     sampling_from,
     success_of,
     training_judge,
@@ -195,7 +195,7 @@ def run_status(
     )
     saved = select(func.max(checkpoints.c.update_number)).where(holding(checkpoints, position))
     return RunStatus(
-        **only(row, RunStatus, without=("goal", "phase")),
+        **row_fields(row, RunStatus, without=("goal", "phase")),
         phase=connection.scalar(select(func.max(runs.c.phase)).where(holding(runs, position))),
         pauses=pauses_in_force(connection, position),
         position=position,
@@ -225,10 +225,10 @@ def run_status(
 def recipe_changes(connection: Connection, *, as_of: int | None = None) -> tuple[RecipeChange, ...]:
     """Changes of the recipe, in order."""
     position = position_of(connection, as_of)
-    told = select(notices.c.position, notices.c.text).where(
+    statement = select(notices.c.position, notices.c.text).where(
         holding(notices, position), notices.c.type == "recipe.changed"
     )
-    rows = connection.execute(told.order_by(notices.c.position)).mappings()
+    rows = connection.execute(statement.order_by(notices.c.position)).mappings()
     return tuple(RecipeChange(position=row["position"], text=row["text"]) for row in rows)
 
 
@@ -264,22 +264,27 @@ def _models_beside(connection: Connection, position: int) -> tuple[ModelSummary,
 
 def _consulted_models(connection: Connection, position: int) -> tuple[Consultations, ...]:
     """Every model that was asked up to a position, by purpose and name."""
-    asked = consultations.c
+    consultation = consultations.c
     added = (
         select(
-            asked.purpose,
-            asked.model,
+            consultation.purpose,
+            consultation.model,
             func.count().label("questions"),
-            func.count().filter(asked.requests == 0).label("remembered"),
+            func.count().filter(consultation.requests == 0).label("remembered"),
             *(
                 # as floating point: servers may report any count, and SQLite refuses a sum beyond 64 bits
                 func.coalesce(func.sum(cast(column, Double)), 0.0).label(column.name)
-                for column in (asked.requests, asked.prompt_tokens, asked.answer_tokens, asked.cost_usd)
+                for column in (
+                    consultation.requests,
+                    consultation.prompt_tokens,
+                    consultation.answer_tokens,
+                    consultation.cost_usd,
+                )
             ),
         )
         .where(holding(consultations, position))
-        .group_by(asked.purpose, asked.model)
-        .order_by(asked.purpose, asked.model)
+        .group_by(consultation.purpose, consultation.model)
+        .order_by(consultation.purpose, consultation.model)
     )
     return tuple(
         Consultations(
@@ -319,16 +324,16 @@ def list_policies(
         return []
     judge = training_judge(connection, as_of=position)
     last, first = rows[0]["version"], rows[-1]["version"]
-    told = tallies_of(connection, position, judge, origin="online", first=first, last=last)
-    success = {point.version: point.success for point in curve(told)}
+    version_tallies = tallies_of(connection, position, judge, origin="online", first=first, last=last)
+    success = {point.version: point.success for point in curve(version_tallies)}
     sampling = sampling_from(connection, position)
-    gone = select(notices.c.about).where(holding(notices, position), notices.c.type == "blob.released")
+    releases = select(notices.c.about).where(holding(notices, position), notices.c.type == "blob.released")
     if limit is not None:  # few enough to be named
-        gone = gone.where(notices.c.about.in_({row["sha256"] for row in rows}))
-    released = set(connection.scalars(gone))
+        releases = releases.where(notices.c.about.in_({row["sha256"] for row in rows}))
+    released = set(connection.scalars(releases))
     return [
         PolicyRow(
-            **only(row, PolicyRow),
+            **row_fields(row, PolicyRow),
             adopted_by=tuple(actor for actor, version in sampling.items() if version == row["version"]),
             released=row["sha256"] in released,
             success=success.get(row["version"]) or success_of({}),

@@ -94,7 +94,7 @@ def ask_sql(connection: Connection, query: str, *, limit: int, seconds: float) -
     began = time.monotonic()
     try:
         if connection.dialect.name == "sqlite":
-            columns, rows = _ask_sqlite(connection, query, limit=limit, until=began + seconds)
+            columns, rows = _ask_sqlite(connection, query, limit=limit, deadline=began + seconds)
         else:
             columns, rows = _ask_postgres(connection, query, limit=limit, seconds=seconds)
     except HindcastError:
@@ -105,21 +105,21 @@ def ask_sql(connection: Connection, query: str, *, limit: int, seconds: float) -
         raise QueryRefused(f"{reason}. {TABLES}") from error
     return SqlAnswer(
         columns=columns,
-        rows=tuple(tuple(_plain(value) for value in row) for row in rows[:limit]),
+        rows=tuple(tuple(_json_value(value) for value in row) for row in rows[:limit]),
         is_cut=len(rows) > limit,
         seconds=time.monotonic() - began,
     )
 
 
 def _ask_sqlite(
-    connection: Connection, query: str, *, limit: int, until: float
+    connection: Connection, query: str, *, limit: int, deadline: float
 ) -> tuple[tuple[str, ...], list[Any]]:
     driver: Any = connection.connection.driver_connection
     driver.set_authorizer(lambda action, *_: sqlite3.SQLITE_OK if action in READS else sqlite3.SQLITE_DENY)
-    driver.set_progress_handler(lambda: time.monotonic() > until, STEPS)
+    driver.set_progress_handler(lambda: time.monotonic() > deadline, STEPS)
     try:
         with closing(driver.execute(query)) as cursor:
-            return tuple(one[0] for one in cursor.description), cursor.fetchmany(limit + 1)
+            return tuple(column[0] for column in cursor.description), cursor.fetchmany(limit + 1)
     finally:
         driver.set_progress_handler(None, 0)
         driver.set_authorizer(None)
@@ -133,10 +133,10 @@ def _ask_postgres(
     # a stream is one statement by the protocol, and is not read beyond the limit
     with driver.cursor() as cursor, closing(cursor.stream(query)) as stream:
         rows = list(islice(stream, limit + 1))
-        return tuple(one.name for one in cursor.description or ()), rows
+        return tuple(column.name for column in cursor.description or ()), rows
 
 
-def _plain(value: Any) -> Any:
+def _json_value(value: Any) -> Any:
     """A value that JSON has."""
     if isinstance(value, bytes | memoryview):
         return bytes(value).hex()

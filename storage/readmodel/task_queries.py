@@ -23,8 +23,8 @@ from hindcast.storage.readmodel.query_parts import (
     by_holding,
     holding,
     in_order,
-    only,
     position_of,
+    row_fields,
     success_of,
     training_judge,
 )
@@ -107,16 +107,19 @@ def list_tasks(
         .group_by(task)
         .subquery()
     )
-    said = (
+    outcome_sums = (
         select(
             judged.c.task,
-            *(func.sum(case((judged.c.outcome == one, 1), else_=0)).label(one) for one in OUTCOMES),
+            *(
+                func.sum(case((judged.c.outcome == outcome, 1), else_=0)).label(outcome)
+                for outcome in OUTCOMES
+            ),
         )
         .where(judged.c.judge == judge, judged.c.valid_from <= position)
         .group_by(judged.c.task)
         .subquery()
     )
-    wanted = {
+    filters = {
         tasks.c.environment: environment,
         tasks.c.family: family,
         tasks.c.state: state,
@@ -124,32 +127,34 @@ def list_tasks(
     }
     attempted = func.coalesce(counts.c.episodes, 0)
     statement = (
-        select(tasks, attempted.label("episodes"), *(said.c[one] for one in OUTCOMES))
+        select(tasks, attempted.label("episodes"), *(outcome_sums.c[outcome] for outcome in OUTCOMES))
         .outerjoin(counts, counts.c.task == tasks.c.task)
-        .outerjoin(said, said.c.task == tasks.c.task)
-        .where(holding(tasks, position), *(c == value for c, value in wanted.items() if value is not None))
+        .outerjoin(outcome_sums, outcome_sums.c.task == tasks.c.task)
+        .where(holding(tasks, position), *(c == value for c, value in filters.items() if value is not None))
         .order_by(
             attempted.desc().nulls_last(),
             *in_order(tasks.c.environment, tasks.c.family, tasks.c.seed, tasks.c.task),
         )
         .limit(limit)
     )
-    found = [
+    rows = [
         TaskRow(
-            **only(row, TaskRow, without=("success",)),
-            success=success_of({one: row[one] or 0 for one in OUTCOMES}),
+            **row_fields(row, TaskRow, without=("success",)),
+            success=success_of({outcome: row[outcome] or 0 for outcome in OUTCOMES}),
         )
         for row in connection.execute(statement).mappings()
     ]
-    shown = _instructions(connection, [row.task for row in found if row.instruction is None], position)
-    return [replace(row, instruction=row.instruction or shown.get(row.task)) for row in found]
+    instructions = _instructions(connection, [row.task for row in rows if row.instruction is None], position)
+    return [replace(row, instruction=row.instruction or instructions.get(row.task)) for row in rows]
 
 
-def _instructions(connection: Connection, wanted: Sequence[str], position: int) -> dict[str, str]:
+def _instructions(connection: Connection, task_ids: Sequence[str], position: int) -> dict[str, str]:
     """Instructions that pages gave in episodes of tasks."""
     statement = (
         select(episodes.c.task, func.max(episodes.c.instruction))
-        .where(holding(episodes, position), episodes.c.task.in_(wanted), episodes.c.instruction.is_not(None))
+        .where(
+            holding(episodes, position), episodes.c.task.in_(task_ids), episodes.c.instruction.is_not(None)
+        )
         .group_by(episodes.c.task)
     )
     return {str(row[0]): str(row[1]) for row in connection.execute(statement)}
@@ -194,35 +199,35 @@ def newest_attempts(
         .where(judged.c.outcome.in_(("success", "failure")), judged.c.task.is_not(None))
         .order_by(newest.c.position.desc(), judged.c.episode)
     )
-    found: dict[str, Attempt] = {}
+    attempts: dict[str, Attempt] = {}
     for task, episode, outcome, environment, family in connection.execute(statement):
-        found.setdefault(task, Attempt(episode=episode, outcome=outcome, family=f"{environment}/{family}"))
-    return found
+        attempts.setdefault(task, Attempt(episode=episode, outcome=outcome, family=f"{environment}/{family}"))
+    return attempts
 
 
 def list_phases(connection: Connection, *, as_of: int | None = None) -> list[PhaseRow]:
     """The phases that began, in order."""
     position = position_of(connection, as_of)
-    told = (
+    statement = (
         select(notices.c.position, notices.c.detail)
         .where(holding(notices, position), notices.c.type == "phase.started")
         .order_by(notices.c.position)
     )
-    began = connection.execute(told).mappings().all()
+    began = connection.execute(statement).mappings().all()
     if not began:
         return []
     candidates = defaultdict(list)
     made_for: dict[str, int | None] = {}
-    listed = select(*(tasks.c[name] for name in TOLD)).where(holding(tasks, position))
-    for row in connection.execute(listed).mappings():
+    task_rows = select(*(tasks.c[name] for name in TOLD)).where(holding(tasks, position))
+    for row in connection.execute(task_rows).mappings():
         candidates[row["phase"]].append(row)
         made_for[row["task"]] = row["phase"]
     admitted, played, revisited = _phase_outcomes(connection, position, made_for)
-    found = []
+    phase_rows = []
     for row in began:
         fact = json.loads(row["detail"])
         phase = fact["phase"]
-        found.append(
+        phase_rows.append(
             PhaseRow(
                 phase=phase,
                 reference_version=fact["reference_version"],
@@ -233,7 +238,7 @@ def list_phases(connection: Connection, *, as_of: int | None = None) -> list[Pha
                 revisits=success_of(revisited[phase]),
             )
         )
-    return found
+    return phase_rows
 
 
 def _of_candidates(rows: list[RowMapping]) -> dict[str, Any]:
@@ -267,7 +272,7 @@ def _phase_outcomes(
     )
     kind = (judged.c.task, judged.c.phase, judged.c.revisits, judged.c.outcome)
     judge = training_judge(connection, as_of=position)
-    said = (
+    outcome_rows = (
         select(*kind, func.count())
         .where(judged.c.judge == judge, judged.c.valid_from <= position, judged.c.origin == ONLINE)
         .group_by(*kind)
@@ -275,7 +280,7 @@ def _phase_outcomes(
     played: Counter[int | None] = Counter(dict(connection.execute(requested).all()))
     admitted: dict[int | None, Counter[str]] = defaultdict(Counter)
     revisited: dict[int | None, Counter[str]] = defaultdict(Counter)
-    for task, phase, revisits, outcome, count in connection.execute(said):
+    for task, phase, revisits, outcome, count in connection.execute(outcome_rows):
         if task in made_for:
             admitted[made_for[task]][outcome] += count
             if revisits:
@@ -302,44 +307,44 @@ def refuse_unknown(
         NotInReadModel: names what does not exist, with near matches or the choices.
     """
     position = position_of(connection, as_of)
-    where = f"as of position {position}"
+    as_of_text = f"as of position {position}"
     kinds = select(tasks.c.environment, tasks.c.family).where(
         holding(tasks, position), tasks.c.family.is_not(None)
     )
-    known = connection.execute(kinds.distinct()).all() if wanted.environment or wanted.family else []
-    if known and wanted.environment:
-        _refuse("site", wanted.environment, {site for site, _ in known}, where)
-    if known and wanted.family:
-        of_site = {family for site, family in known if wanted.environment in (None, site)}
-        _refuse("family", wanted.family, of_site, where)
+    site_families = connection.execute(kinds.distinct()).all() if wanted.environment or wanted.family else []
+    if site_families and wanted.environment:
+        _refuse("site", wanted.environment, {site for site, _ in site_families}, as_of_text)
+    if site_families and wanted.family:
+        of_site = {family for site, family in site_families if wanted.environment in (None, site)}
+        _refuse("family", wanted.family, of_site, as_of_text)
     if wanted.task and not _any(connection, holding(tasks, position), tasks.c.task == wanted.task):
-        begun = tasks.c.task.startswith(wanted.task, autoescape=True)
-        near = connection.scalars(
-            select(tasks.c.task).where(holding(tasks, position), begun).order_by(tasks.c.task).limit(NEAR)
+        begins_so = tasks.c.task.startswith(wanted.task, autoescape=True)
+        similar = connection.scalars(
+            select(tasks.c.task).where(holding(tasks, position), begins_so).order_by(tasks.c.task).limit(NEAR)
         ).all()
-        advice = f"it may be {' or '.join(near)}" if near else "run: hindcast task list"
-        raise NotInReadModel(f"there is no task {wanted.task!r} {where}; {advice}")
+        advice = f"it may be {' or '.join(similar)}" if similar else "run: hindcast task list"
+        raise NotInReadModel(f"there is no task {wanted.task!r} {as_of_text}; {advice}")
     if group and not _any(connection, also_holding(episodes, position), episodes.c.group_id == group):
-        raise NotInReadModel(f"there is no group {group!r} {where}; run: hindcast episode list")
+        raise NotInReadModel(f"there is no group {group!r} {as_of_text}; run: hindcast episode list")
     if wanted.policy is not None and wanted.policy >= 0:  # below: a demonstrator
-        _refuse_version(connection, wanted.policy, position, where)
+        _refuse_version(connection, wanted.policy, position, as_of_text)
     if phase is not None:
-        _refuse_phase(connection, phase, position, where)
+        _refuse_phase(connection, phase, position, as_of_text)
 
 
 def _any(connection: Connection, *where: ColumnElement[bool]) -> bool:
     return connection.execute(select(1).where(*where).limit(1)).first() is not None
 
 
-def _refuse(what: str, name: str, known: Iterable[str], where: str) -> None:
+def _refuse(noun: str, name: str, known: Iterable[str], as_of_text: str) -> None:
     """Raise NotInReadModel unless the name is known."""
     names = sorted(known)
     if name in names:
         return
-    raise NotInReadModel(f"no task of the run is of {what} {name!r} {where}; {advice(name, names)}")
+    raise NotInReadModel(f"no task of the run is of {noun} {name!r} {as_of_text}; {advice(name, names)}")
 
 
-def _refuse_version(connection: Connection, version: int, position: int, where: str) -> None:
+def _refuse_version(connection: Connection, version: int, position: int, as_of_text: str) -> None:
     of_policies = (holding(weights, position), weights.c.model == "policy")
     if _any(connection, *of_policies, weights.c.version == version):
         return
@@ -347,16 +352,16 @@ def _refuse_version(connection: Connection, version: int, position: int, where: 
     last = connection.scalar(newest)
     if last is not None:
         raise NotInReadModel(
-            f"there is no policy version {version} {where}; the newest is {last}. Run: hindcast policy list"
+            f"there is no policy version {version} {as_of_text}; the newest is {last}. Run: hindcast policy list"
         )
 
 
-def _refuse_phase(connection: Connection, phase: int, position: int, where: str) -> None:
-    made = (holding(tasks, position), tasks.c.phase == phase)
+def _refuse_phase(connection: Connection, phase: int, position: int, as_of_text: str) -> None:
+    of_phase = (holding(tasks, position), tasks.c.phase == phase)
     began = select(notices.c.about).where(holding(notices, position), notices.c.type == "phase.started")
-    known = set(connection.scalars(began))
+    begun_phases = set(connection.scalars(began))
     # a phase that has only begun has no task of its own yet
-    if known and str(phase) not in known and not _any(connection, *made):
+    if begun_phases and str(phase) not in begun_phases and not _any(connection, *of_phase):
         raise NotInReadModel(
-            f"there is no phase {phase} {where}; {len(known)} have begun. Run: hindcast curriculum show"
+            f"there is no phase {phase} {as_of_text}; {len(begun_phases)} have begun. Run: hindcast curriculum show"
         )

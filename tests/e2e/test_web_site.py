@@ -182,7 +182,7 @@ async def test_a_person_is_heard_and_nothing_happens_that_is_not_taken_down(
     wanted = task(site)
     async with BrowserHost(PATIENT) as host:
         watched = WatchedWindows(host)
-        person = Person(watched, said=lambda _: None)
+        person = Person(watched, notify=lambda _: None)
         world = PersonWorld(BrowserWorld(watched, WebSite(tmp_path), PATIENT), person)
         try:
             observation = (await world.reset(wanted)).observation
@@ -232,7 +232,7 @@ async def test_a_password_ends_the_recording(running: tuple[str, Notes], tmp_pat
     wanted = task(site, login={"steps": [{"goto": "/login"}]}, start=f"{site}/login")
     async with BrowserHost(PATIENT) as host:
         watched = WatchedWindows(host)
-        person = Person(watched, said=lambda _: None)
+        person = Person(watched, notify=lambda _: None)
         world = PersonWorld(BrowserWorld(watched, WebSite(tmp_path), PATIENT), person)
         try:
             observation = (await world.reset(wanted)).observation

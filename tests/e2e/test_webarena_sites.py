@@ -15,7 +15,7 @@ from PIL import Image
 
 from hindcast.actors.environments.browser import BrowserHost
 from hindcast.actors.environments.webarena.evaluators import evaluate, questions
-from hindcast.actors.environments.webarena.probes import looks_of
+from hindcast.actors.environments.webarena.probes import decode_probes
 from hindcast.actors.environments.webarena.site import WebArenaSite
 from hindcast.actors.environments.webarena.tasks import WebArenaTasks, goal_of
 from hindcast.core.domain.action import Action
@@ -174,7 +174,7 @@ async def test_the_place_where_an_episode_ended_is_that_before_anybody_looked(
         host, WebArenaSite(given), task, goto(f"{sites.addresses['shopping']}/buy?sku=A"), goto(ended)
     )
     assert evidence.final_url == ended
-    order, cart = looks_of(evidence)
+    order, cart = decode_probes(evidence)
     assert order.url == f"{sites.addresses['shopping']}/sales/order/view/order_id/1/"
     assert cart.url == f"{sites.addresses['shopping']}/cart"
 
@@ -199,7 +199,7 @@ async def test_a_long_page_is_read_to_its_end(
         evidence = await episode(host, WebArenaSite(given), task, shown)
         judgment = evaluate(task, evidence)
         assert judgment.outcome == outcome, judgment.reason
-        [look] = looks_of(evidence)
+        [look] = decode_probes(evidence)
         assert len(look.found or "") > 400_000
 
 
@@ -279,7 +279,7 @@ async def test_a_site_is_reset_when_the_settings_say(
 ) -> None:
     reset = {"shopping": f"{sites.addresses['shopping']}/reset"}
     given = settings(sites, webarena_resets=when, webarena_reset=reset, webarena_concurrency=1)
-    site, task = WebArenaSite(given, places=tmp_path), task_number(given, 0)
+    site, task = WebArenaSite(given, slots_folder=tmp_path), task_number(given, 0)
     for _ in range(2):
         await episode(host, site, task)
     assert sites.requests.count("shopping POST /reset") == times
@@ -298,11 +298,11 @@ async def test_a_place_is_given_back_with_the_episode(
 ) -> None:
     given = settings(sites, webarena_concurrency=1, webarena_patience_s=60.0)
     # two actors: each has a site of its own
-    one, other = (WebArenaSite(given, places=tmp_path) for _ in range(2))
+    one, other = (WebArenaSite(given, slots_folder=tmp_path) for _ in range(2))
     task = task_number(given, 4)
     world = await host.open_world(one)
     await world.reset(task)
-    hasty = WebArenaSite(given.model_copy(update={"webarena_patience_s": 0.3}), places=tmp_path)
+    hasty = WebArenaSite(given.model_copy(update={"webarena_patience_s": 0.3}), slots_folder=tmp_path)
     with pytest.raises(EnvironmentFailed, match="waiting for a place"):
         await episode(host, hasty, task)
     await world.close()

@@ -55,7 +55,7 @@ async def original(sites: SiteSettings) -> AsyncIterator[WebshopServerSite]:
     serving = asyncio.ensure_future(
         serve_app(
             original_app(WebshopTasks(sites).shop),
-            who="the original",
+            server_name="the original",
             host="127.0.0.1",
             port=0,
             ready=address.set_result,

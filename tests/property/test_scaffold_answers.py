@@ -120,7 +120,7 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @pytest.fixture(scope="module")
 def vocabulary(tokenizer: Any) -> Vocabulary:
-    return Vocabulary(tokenizer, size=len(tokenizer), ends=[tokenizer.eos_token_id])
+    return Vocabulary(tokenizer, size=len(tokenizer), end_tokens=[tokenizer.eos_token_id])
 
 
 def draw_answer(
@@ -128,7 +128,7 @@ def draw_answer(
 ) -> list[int]:
     """As a policy of random weights would: some tokens likelier than others by far, the end among the unlikely ones."""
     weights = [chance.random() ** 8 for _ in range(vocabulary.size)]
-    (end,) = vocabulary.ends
+    (end,) = vocabulary.end_tokens
     weights[end] = 1e-9
     tokens: list[int] = []
     while len(tokens) < max_tokens and (not tokens or tokens[-1] != end):
@@ -191,7 +191,7 @@ def test_laser_never_emits_a_disallowed_action(
             assume(max_tokens > 40)  # the bound is too tight for a long text: said, and nothing is sampled
             continue
         tokens = draw_answer(guide, vocabulary, chance, max_tokens)
-        assert tokens[-1] in vocabulary.ends, "an answer is never cut"
+        assert tokens[-1] in vocabulary.end_tokens, "an answer is never cut"
         text = tokenizer.decode(tokens, skip_special_tokens=True)
         action = parse_answer(text)
         assert isinstance(action, Action), (text, action)

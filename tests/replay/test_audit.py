@@ -122,7 +122,7 @@ class TestTrueRuns:
             fold.take(stored)
         fold.finish(end=fold.position)
         assert fold.events == len(outcome.history) > 0
-        assert fold.findings.told() == ()
+        assert fold.findings.defects() == ()
 
     async def test_a_log_that_is_read_on_while_it_grows_is_audited_as_far_as_it_went(
         self, altered: Bench
@@ -145,7 +145,7 @@ class TestTrueRuns:
             fold.take(stored)
         fold.finish(end=fold.position)
         assert fold.events == len(recordeds)
-        kinds = {defect.check for defect in fold.findings.told()}
+        kinds = {defect.check for defect in fold.findings.defects()}
         assert not kinds & {"bytes", "position", "chain", "content", "reference"}
         assert {"digest", "training", "episode", "policy"} <= kinds
 

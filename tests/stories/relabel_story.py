@@ -22,7 +22,7 @@ from stories.store_walk import TOKENIZER, Visit
 
 SITES = SiteSettings(products=60)
 TASKS = StoreTasks(SITES)
-RULES = RuleRelabeler(most=8)
+RULES = RuleRelabeler(max_goals=8)
 
 
 @pytest.fixture(scope="module")

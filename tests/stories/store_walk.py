@@ -84,7 +84,7 @@ class Visit:
         return Walk(self.pages, self.actions, [True] * len(self.actions))
 
     def hindsight(self, most: int = 50) -> list[Hindsight]:
-        return hindsight_of(self.task, self.evidence, self.walk, most=most)
+        return hindsight_of(self.task, self.evidence, self.walk, max_goals=most)
 
     def facts(
         self, episode: str, blobs: BlobStore, *, origin: str = "online", settings: ActorSettings | None = None

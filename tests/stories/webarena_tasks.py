@@ -6,7 +6,7 @@ from typing import Any
 
 from hindcast.actors.environments.webarena.evaluators import evaluate
 from hindcast.actors.environments.webarena.matchers import ALTERNATIVE
-from hindcast.actors.environments.webarena.probes import ProbedPage, stored
+from hindcast.actors.environments.webarena.probes import ProbedPage, encode_probes
 from hindcast.actors.environments.webarena.schema import Requirement
 from hindcast.actors.environments.webarena.tasks import WebArenaTasks, goal_of
 from hindcast.core.domain.evidence import Evidence, Judgment
@@ -71,7 +71,7 @@ def verdict(
     task: Task, *, answer: str | None = None, ended: str = "", looks: tuple[ProbedPage, ...] = ()
 ) -> Judgment:
     """By the evaluator."""
-    probes = stored(looks, goal_of(task).evaluation)
+    probes = encode_probes(looks, goal_of(task).evaluation)
     return evaluate(task, Evidence(answer=answer, final_url=ended, probes=probes))
 
 
@@ -82,7 +82,7 @@ def passing_evidence(task: Task) -> Evidence:
     return Evidence(
         answer=" ".join(map(_said, wanted.answers)),
         final_url=wanted.address.split(ALTERNATIVE)[0],
-        probes=stored(looks, wanted),
+        probes=encode_probes(looks, wanted),
     )
 
 

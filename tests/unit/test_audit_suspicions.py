@@ -17,7 +17,7 @@ def found(told: Iterable[Told]) -> dict[str, Suspicion]:
     for position, (kind, payload) in enumerate(told, 1):
         known = dict.fromkeys(Event._fields, "") | {"position": position, "type": kind, "payload": payload}
         fold.take(Event(**known))  # type: ignore[arg-type]
-    return {one.name: one for one in fold.found()}
+    return {one.name: one for one in fold.report()}
 
 
 def requested(name: str, origin: str = "imported") -> Told:

@@ -10,7 +10,7 @@ import pytest
 from hindcast.actors.environments.browsergym import child as bridge
 from hindcast.actors.environments.browsergym import world as worlds
 from hindcast.actors.environments.browsergym.child import DriverReply, SeenNode
-from hindcast.actors.environments.browsergym.driver import plain
+from hindcast.actors.environments.browsergym.driver import visible_nodes
 from hindcast.actors.environments.browsergym.tasks import BrowsergymTasks, evaluate
 from hindcast.actors.environments.browsergym.world import BrowsergymWorld, calls_of, page_of
 from hindcast.core.domain.action import Action, ParseFailure
@@ -59,8 +59,8 @@ async def test_an_episode_is_played_by_bids_and_its_rewards_are_the_evidence() -
     finally:
         await playing.close()
     assert evidence.probes == {"reward": 0.75, "ended": True, "infeasible": False}
-    assert playing._last is not None
-    told = playing._last.error
+    assert playing._last_reply is not None
+    told = playing._last_reply.error
     assert (
         told
         == '["click(\\"a12\\")", "click(\\"a15\\")", "fill(\\"b3\\", \\"mug\\")", "press(\\"b3\\", \\"Enter\\")", "send_msg_to_user(\\"42\\")"]'
@@ -168,7 +168,7 @@ def test_an_accessibility_tree_becomes_what_is_shown_in_its_order() -> None:
         ]
     }
     extra = {"2": {"visibility": 1.0}, "3": {"visibility": 0.0}, "9": {"visibility": 1.0, "clickable": True}}
-    shown = plain(tree, extra)
+    shown = visible_nodes(tree, extra)
     assert [(one["role"], one["name"], one["bid"], one["acts"], one["depth"]) for one in shown] == [
         ("button", "Buy", "2", True, 0),
         ("StaticText", "Buy", None, False, 1),
@@ -176,7 +176,7 @@ def test_an_accessibility_tree_becomes_what_is_shown_in_its_order() -> None:
         ("generic", "Card", "9", True, 0),
     ]
     assert shown[2]["checked"] == "true"
-    assert plain({"nodes": []}, {}) == []
+    assert visible_nodes({"nodes": []}, {}) == []
 
 
 def test_a_page_numbers_what_can_be_acted_upon_and_says_nothing_twice() -> None:

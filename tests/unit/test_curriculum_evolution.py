@@ -13,7 +13,7 @@ from fakes.virtual_time import run_virtually
 from hindcast.actors.curriculum import evolution
 from hindcast.actors.curriculum.evolution import Evolver
 from hindcast.actors.curriculum.feasibility import FirstState
-from hindcast.actors.curriculum.phases import Phases, meaning, wording
+from hindcast.actors.curriculum.phases import Phases, goal_digest, wording
 from hindcast.actors.curriculum.pool import configured_pool, drawn_from, family_of
 from hindcast.actors.curriculum.snapshots import curriculum_kind
 from hindcast.actors.curriculum.state import CurriculumState
@@ -125,9 +125,9 @@ def test_tasks_of_a_phase_vary_what_failed_before_it_and_repeat_no_instruction()
         generated = [fact for fact in proposed if fact.source == "generated"]
         assert Counter(fact.phase for fact in generated) == {1: TASKS, 2: TASKS, 3: TASKS}
         assert len({wording(fact.task) for fact in proposed}) == len(proposed)
-        made = [meaning(fact.task) for fact in generated]
+        made = [goal_digest(fact.task) for fact in generated]
         assert len(set(made)) == len(made)
-        assert not set(made) & {meaning(fact.task) for fact in proposed if fact.source == "seeded"}
+        assert not set(made) & {goal_digest(fact.task) for fact in proposed if fact.source == "seeded"}
         failures = {
             fact.task_id for fact in await bench.facts(EpisodeJudged) if fact.judgment.outcome == "failure"
         }

@@ -83,7 +83,7 @@ def test_slots_compute_where_the_model_is(tmp_path: Path, *, llama: bool) -> Non
         with model_on_gpu(folder) as model, torch.no_grad():
             slots = kind(model, 3)
             for prompt in ((3, 4, 5), (6, 7), (8, 9, 3, 4)):
-                states, logits = slots.read(prompt)
+                states, logits = slots.prefill(prompt)
                 assert logits.device == GPU
                 slots.admit(states, len(prompt))
             assert slots.step(torch.tensor([5, 6, 7])).device == GPU

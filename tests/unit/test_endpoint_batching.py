@@ -305,7 +305,7 @@ async def test_what_another_process_sends_is_not_sent_when_it_is_asked_for_later
             first = asyncio.ensure_future(ask(one, 1, 2))
             assert await asyncio.to_thread(server.polled.wait, 60)
             second = asyncio.ensure_future(ask(other, 2))
-            while not batches._own:  # noqa: ASYNC110 - nobody is told that it has found the other's batch
+            while not batches._own_keys:  # noqa: ASYNC110 - nobody is told that it has found the other's batch
                 await asyncio.sleep(0.001)
             third = asyncio.ensure_future(ask(other, 1))
             while asked_of(other) < 2 or batches._gathered:  # noqa: ASYNC110 - nor of this
@@ -356,12 +356,12 @@ async def test_who_finds_a_batch_that_another_process_is_beginning_waits_for_it(
             await asyncio.sleep(min(seconds, 0.01))
 
         async with endpoint_of(server, tmp_path, sleep=sleep) as second:
-            with files.held(place.stem) as ours:
+            with files.locked(place.stem) as ours:
                 assert ours
                 waiting = asyncio.ensure_future(ask(second, 1))
                 await asyncio.wait_for(looked.wait(), 60)
                 server.batches = begun
-                standing = files.read(place.stem)
+                standing = files.load(place.stem)
                 assert standing is not None
                 standing.batch = next(iter(begun))
                 files.write(standing)
@@ -383,7 +383,7 @@ async def test_a_question_that_two_processes_wait_for_is_paid_by_one(tmp_path: P
             second = asyncio.ensure_future(ask(other, 1, -2))
             batches = other._batches
             assert batches is not None
-            while len(batches._kept) < 2:  # noqa: ASYNC110 - nobody is told that it has found the other's batch
+            while len(batches._stored) < 2:  # noqa: ASYNC110 - nobody is told that it has found the other's batch
                 await asyncio.sleep(0.001)
             server.finish = True
             both = await asyncio.gather(first, second)
@@ -451,16 +451,16 @@ async def test_a_file_that_cannot_be_let_go_of_keeps_nobody_waiting(
 
 def test_no_file_of_a_batch_comes_back_that_another_process_let_go_of(tmp_path: Path) -> None:
     one, other = (BatchFiles(tmp_path, base_url="http://h/v1", memory=AnswerCache(None)) for _ in range(2))
-    batch = one.new(["a", "b", "c"])
-    one.claim(batch, own=())
+    batch = one.create(["a", "b", "c"])
+    one.claim(batch, own_keys=())
     assert other.settle(batch.key, {"a"}, last=False) == {"a"}
     assert one.settle(batch.key, {"a", "b"}, last=False) == {"b"}, "the other has settled it"
-    (left,) = one.left()
+    (left,) = one.pending()
     assert left.questions == ["c"]
     other.drop(batch.key)
     one.write(batch)
     assert one.settle(batch.key, {"c"}, last=False) == set()
-    assert (one.left(), list(tmp_path.glob("*.json"))) == ([], [])
+    assert (one.pending(), list(tmp_path.glob("*.json"))) == ([], [])
 
 
 async def test_a_batch_of_which_nothing_came_troubles_nobody_who_asked(tmp_path: Path) -> None:

@@ -247,7 +247,7 @@ async def test_turns_keep_the_rate_and_everybody_waits_where_the_server_asks_for
     pace = RateLimit(at_once=1, per_minute=30, clock=lambda: now, sleep=sleep)
     begun = []
     for turn in range(5):
-        async with pace.turn():
+        async with pace.slot():
             begun.append(now)
             if turn == 2:
                 pace.hold(10)

@@ -191,7 +191,7 @@ async def test_what_cannot_be_said_in_time_fails_for_its_caller_alone(policy: Pa
 
 def test_fixed_and_free_text_are_told_apart_or_refused(policy: Path) -> None:
     loaded = load_policy(policy)
-    vocabulary = Vocabulary(loaded.tokenizer, size=2048, ends=loaded.stops)
+    vocabulary = Vocabulary(loaded.tokenizer, size=2048, end_tokens=loaded.stops)
     mixed: tuple[Form, ...] = (('f("', FreeText.QUOTED, '")'), ('f("fixed")',))
     with pytest.raises(ValueError, match="same place"):
         FormGuide(mixed, vocabulary, max_tokens=20)

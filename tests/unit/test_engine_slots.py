@@ -71,7 +71,7 @@ def test_logits_equal_those_of_a_forward_pass_while_sequences_come_and_go(
                     like, states = random.choice(earlier)
                     begin = Prefix(states, random.randint(1, len(like)))
                     prompt = like[: begin.length] + prompt
-                states, logits = slots.read(prompt, begin=begin)
+                states, logits = slots.prefill(prompt, begin=begin)
                 check(logits[0], prompt)
                 earlier.append((list(prompt), states))
                 assert slots.admit(states, len(prompt)) == len(sequences)
@@ -93,11 +93,11 @@ def test_new_weights_are_seen_after_a_refresh(tmp_path: Path) -> None:
     model = _lfm2(tmp_path)
     with torch.inference_mode():
         slots = Lfm2Slots(model, 2)
-        before = slots.read((5, 6, 7))[1]
+        before = slots.prefill((5, 6, 7))[1]
         for value in model.parameters():
             value.mul_(1.1)
         slots.refresh()
-        after = slots.read((5, 6, 7))[1]
+        after = slots.prefill((5, 6, 7))[1]
         assert not torch.allclose(before, after, atol=1e-3)
         assert torch.allclose(after[0], model(input_ids=torch.tensor([[5, 6, 7]])).logits[0, -1], atol=1e-4)
 
@@ -106,7 +106,7 @@ def test_a_model_whose_states_are_not_understood_is_refused_in_words() -> None:
     model = MistralForCausalLM(MistralConfig(**SIZES, sliding_window=8))
     with torch.inference_mode():
         slots = CacheSlots(model, 2)
-        states, _ = slots.read((5, 6, 7))
+        states, _ = slots.prefill((5, 6, 7))
         with pytest.raises(ModelFileError, match="cannot serve this model"):
             slots.admit(states, 3)
 

@@ -27,10 +27,10 @@ async def test_an_address_that_a_server_has_left_is_looked_at_again_only_when_on
             await asyncio.sleep(0.001)
 
     key = next(name for name in map(str, range(100)) if preferred(name, listed)[0] == OLD)
-    fleet = Fleet(lambda: tuple(listed), backoff_s=0.001, look=look, tell=tell)
+    fleet = Fleet(lambda: tuple(listed), backoff_s=0.001, check=look, tell=tell)
     async with asyncio.timeout(120), fleet:
         for server in fleet.servers():
-            await fleet.failed(server, ServerTroubled("unreachable", "nobody answers"))
+            await fleet.note_failure(server, ServerTroubled("unreachable", "nobody answers"))
         await looked_at(OLD, 1)
         listed.remove(OLD)
         before = looks[OLD]

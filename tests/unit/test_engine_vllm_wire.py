@@ -56,9 +56,11 @@ def test_an_answer_bears_the_version_of_each_token() -> None:
         {"version": "run-1:4", "start": 0, "end": 1},
         {"version": "run-1:6", "start": 1, "end": 3},
     ]
-    read = read_answer(answer(weight_versions=spans), weights=WHOLE, asked=0, stops=(END,))
+    read = read_answer(answer(weight_versions=spans), weights=WHOLE, requested=0, stops=(END,))
     assert read == Generation(token_ids=[7, 9, END], logprobs=[-0.5] * 3, versions=[4, 6, 6], finish="stop")
-    assert read_answer(answer(finish_reason="length"), weights=WHOLE, asked=0, stops=(9,)).finish == "length"
+    assert (
+        read_answer(answer(finish_reason="length"), weights=WHOLE, requested=0, stops=(9,)).finish == "length"
+    )
 
 
 @pytest.mark.parametrize("label", ["default", "run-2:4", "run-1:", "run-1:-1", "run-1:4x", "changing", ""])
@@ -68,7 +70,7 @@ def test_weights_of_unknown_origin_are_never_taken_for_the_runs(label: str) -> N
         read_answer(
             answer(weight_versions=[{"version": label, "start": 0, "end": 3}]),
             weights=WHOLE,
-            asked=0,
+            requested=0,
             stops=(END,),
         )
 
@@ -94,27 +96,29 @@ def test_a_label_names_its_run_and_version() -> None:
 )
 def test_an_answer_that_lacks_something_is_not_used(changes: dict[str, Any], why: str) -> None:
     with pytest.raises(Unusable, match=why):
-        read_answer(answer(**changes), weights=WHOLE, asked=0, stops=(END,))
+        read_answer(answer(**changes), weights=WHOLE, requested=0, stops=(END,))
 
 
 def test_a_body_that_is_no_answer_is_not_used() -> None:
     for content in (b"", b"[]", b'{"choices": []}', b'{"error": "no"}'):
         with pytest.raises(Unusable):
-            read_answer(content, weights=WHOLE, asked=0, stops=(END,))
+            read_answer(content, weights=WHOLE, requested=0, stops=(END,))
 
 
 def test_a_request_samples_the_whole_distribution_and_ends_by_our_end_token_alone() -> None:
-    body = request_body([1, 2], WARM, stops=(END,), named=WHOLE.named(4))
+    body = request_body([1, 2], WARM, stops=(END,), version_fields=WHOLE.request_fields(4))
     parameters = body["sampling_params"]
     assert (parameters["top_p"], parameters["top_k"], parameters["min_p"]) == (1.0, 0, 0.0)
     assert parameters["ignore_eos"]
     assert parameters["stop_token_ids"] == [END]
     assert "allowed_token_ids" not in parameters
     assert body["cache_salt"] == "run-1:4"
-    restricted = request_body([1], WARM, stops=(END,), named={}, seed=1 << 63, max_tokens=1, allowed=[4, 5])
+    restricted = request_body(
+        [1], WARM, stops=(END,), version_fields={}, seed=1 << 63, max_tokens=1, allowed=[4, 5]
+    )
     assert restricted["sampling_params"]["seed"] < 1 << 63
     assert restricted["sampling_params"]["allowed_token_ids"] == [4, 5]
-    free = request_body([1, 2], WARM, stops=(END,), named=WHOLE.named(4), seeded=False)
+    free = request_body([1, 2], WARM, stops=(END,), version_fields=WHOLE.request_fields(4), seeded=False)
     seedless = {name: value for name, value in parameters.items() if name != "seed"}
     assert free == body | {"sampling_params": seedless}
 
@@ -175,14 +179,17 @@ def write_base(folder: Path) -> Path:
 
 
 def lay_out(folders: VersionFolders, version: int, digest: str, weights: Path) -> Path:
-    with folders.lent(version, digest, weights) as folder:
+    with folders.reserve_version(version, digest, weights) as folder:
         return folder
 
 
 def test_a_folder_stays_while_a_server_reads_it_however_many_newer_ones_come(tmp_path: Path) -> None:
     (tmp_path / "blob").write_bytes(b"weights")
     folders = VersionFolders(tmp_path / "versions", write_base(tmp_path / "base"), WholeModelLayout())
-    with folders.lent(1, f"{1:064x}", tmp_path / "blob") as slow, folders.lent(1, f"{1:064x}", slow):
+    with (
+        folders.reserve_version(1, f"{1:064x}", tmp_path / "blob") as slow,
+        folders.reserve_version(1, f"{1:064x}", slow),
+    ):
         made = [lay_out(folders, version, f"{version:064x}", tmp_path / "blob") for version in (2, 3, 4)]
         assert sorted((tmp_path / "versions").iterdir()) == [slow, *made[1:]]
     newest = lay_out(folders, 5, f"{5:064x}", tmp_path / "blob")
@@ -208,7 +215,7 @@ def test_a_folder_is_given_back_without_waiting_for_a_version_that_is_laid_out(t
     (tmp_path / "blob").write_bytes(b"weights")
     layout = SlowCopy()
     folders = VersionFolders(tmp_path / "versions", write_base(tmp_path / "base"), layout)
-    first = folders.lent(1, f"{1:064x}", tmp_path / "blob")
+    first = folders.reserve_version(1, f"{1:064x}", tmp_path / "blob")
     first.__enter__()
     with ThreadPoolExecutor(2) as threads:
         second = threads.submit(lay_out, folders, 2, f"{2:064x}", tmp_path / "blob")

@@ -53,7 +53,7 @@ def defects(log: MemoryLog) -> list[str]:
     for stored in log.events:
         fold.take(stored)
     fold.finish(end=fold.position)
-    return [defect.what for defect in fold.findings.told()]
+    return [defect.what for defect in fold.findings.defects()]
 
 
 @pytest.mark.usefixtures("declared")

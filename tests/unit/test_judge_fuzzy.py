@@ -9,7 +9,7 @@ import pytest
 
 from hindcast.actors.endpoint.client import Endpoint
 from hindcast.actors.judges.base import Verdict, reach_verdict, undecided
-from hindcast.actors.judges.fuzzy import PROMPT, FuzzyJudge, together
+from hindcast.actors.judges.fuzzy import PROMPT, FuzzyJudge, merge_consulted
 from hindcast.actors.judges.judged_episode import JudgedEpisode
 from hindcast.app.settings.configuration import resolve
 from hindcast.app.system.judges import open_judges
@@ -176,7 +176,9 @@ async def test_without_a_task_or_evidence_nobody_is_asked() -> None:
 
 
 def test_several_questions_are_told_as_one() -> None:
-    both = together([CONSULTED, msgspec.structs.replace(CONSULTED, request="b" * 64, answer="no", model="n")])
+    both = merge_consulted(
+        [CONSULTED, msgspec.structs.replace(CONSULTED, request="b" * 64, answer="no", model="n")]
+    )
     assert (both.answer, both.model, both.tries, both.prompt_tokens, both.cost_usd) == (
         "yes\nno",
         "n",
@@ -186,4 +188,4 @@ def test_several_questions_are_told_as_one() -> None:
     )
     assert both.request not in ("a" * 64, "b" * 64)
     assert len(both.request) == 64
-    assert together([CONSULTED]) == CONSULTED
+    assert merge_consulted([CONSULTED]) == CONSULTED

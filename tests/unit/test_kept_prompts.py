@@ -27,14 +27,14 @@ class Counting:
         self._size = size
         self.computed: list[int] = []
 
-    def read(
+    def prefill(
         self,
         prompt_ids: Sequence[int],
         pictures: Sequence[ProcessedImage] = (),
         begin: Prefix[Any] | None = None,
     ) -> tuple[Any, torch.Tensor]:
         self.computed.append(len(prompt_ids) - (begin.length if begin else 0))
-        return self._slots.read(prompt_ids, pictures, begin)
+        return self._slots.prefill(prompt_ids, pictures, begin)
 
     def size(self, states: Any) -> int:
         return self._slots.size(states) if self._size is None else self._size
@@ -53,7 +53,7 @@ def computed(model: Any, prompts: Sequence[Sequence[int]], size: int | None = No
     kept = KeptPrompts(slots)
     with torch.inference_mode():
         for prompt in prompts:
-            kept.read(prompt)
+            kept.prefill(prompt)
     return slots.computed
 
 
@@ -84,9 +84,9 @@ def test_nothing_is_kept_over_a_change_of_weights(model: Any) -> None:
     slots = Counting(Lfm2Slots(model, 2))
     kept = KeptPrompts(slots)
     with torch.inference_mode():
-        kept.read(LONG)
+        kept.prefill(LONG)
         kept.clear()
-        kept.read(LONG)
+        kept.prefill(LONG)
     assert slots.computed == [len(LONG)] * 2
 
 
@@ -103,4 +103,4 @@ def test_logits_are_those_of_a_whole_forward_pass(model: Any, prompts: list[list
     with torch.inference_mode():
         for prompt in prompts:
             expected = model(input_ids=torch.tensor([prompt])).logits[0, -1]
-            assert torch.allclose(kept.read(prompt)[1][0], expected, atol=1e-4)
+            assert torch.allclose(kept.prefill(prompt)[1][0], expected, atol=1e-4)

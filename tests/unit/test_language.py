@@ -47,7 +47,7 @@ BANNED = (
     "what there is",
 )
 """Words of an inverted, riddling English; see CONTRIBUTING.md."""
-LEFT = {"core": 0, "events": 0, "storage": 1, "actors": 4, "learner": 11, "app": 12, "docs": 0}
+LEFT = {"core": 0, "events": 0, "storage": 1, "actors": 3, "learner": 11, "app": 12, "docs": 0}
 """Banned words in docstrings and messages of each folder, and in the documents."""
 
 _WORDS = re.compile(r"\b(" + "|".join(BANNED) + r")\b", flags=re.IGNORECASE)

@@ -60,7 +60,7 @@ def test_a_judge_is_not_slow_for_those_who_ask_before_it() -> None:
         pace = RateLimit(at_once=1, per_minute=0, clock=asyncio.get_running_loop().time)
 
         async def ask(number: int) -> int:
-            async with limited(10), pace.turn():
+            async with limited(10), pace.slot():
                 await asyncio.sleep(4)
             return number
 
@@ -74,7 +74,7 @@ def test_who_is_given_up_while_it_waits_for_its_turn_holds_none() -> None:
         pace = RateLimit(at_once=1, per_minute=0, clock=asyncio.get_running_loop().time)
 
         async def ask(seconds: float) -> None:
-            async with pace.turn():
+            async with pace.slot():
                 await asyncio.sleep(seconds)
 
         first, second = asyncio.create_task(ask(5)), asyncio.create_task(ask(5))

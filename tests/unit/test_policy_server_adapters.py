@@ -66,7 +66,7 @@ def answer(model: str, *labels: str) -> bytes:
 
 def test_an_answer_is_of_the_adapter_that_was_named_on_the_first_weights() -> None:
     for asked, model in ((5, name(5)), (0, SERVED)):
-        read = read_answer(answer(model, name(0), name(0)), weights=NAMES, asked=asked, stops=())
+        read = read_answer(answer(model, name(0), name(0)), weights=NAMES, requested=asked, stops=())
         assert read == Generation(
             token_ids=[7, 8], logprobs=[-0.5] * 2, versions=[asked] * 2, finish="length"
         )
@@ -84,13 +84,13 @@ def test_an_answer_is_of_the_adapter_that_was_named_on_the_first_weights() -> No
 )
 def test_an_answer_of_another_adapter_or_on_other_weights_is_not_believed(content: bytes, why: str) -> None:
     with pytest.raises(WrongVersion, match=why):
-        read_answer(content, weights=NAMES, asked=5, stops=())
+        read_answer(content, weights=NAMES, requested=5, stops=())
 
 
 def test_an_answer_whose_tokens_have_no_labels_is_not_used() -> None:
     unlabelled = answer(name(5), name(0)).replace(b'"weight_versions"', b'"versions"')
     with pytest.raises(Unusable, match="versions of 0"):
-        read_answer(unlabelled, weights=NAMES, asked=5, stops=())
+        read_answer(unlabelled, weights=NAMES, requested=5, stops=())
 
 
 async def test_each_version_is_loaded_under_a_name_of_its_own_beside_the_one_before(tmp_path: Path) -> None:

@@ -259,7 +259,7 @@ def test_a_driver_of_postgresql_that_is_not_ours_is_refused_whether_installed_or
     with pytest.raises(SettingsError, match=words):
         parse(address)
     with pytest.raises(SettingsError, match=r"^--store = ") as refused:
-        parse(address + "&password=secret", given="--store")
+        parse(address + "&password=secret", source="--store")
     assert "secret" not in str(refused.value)
 
 

@@ -66,7 +66,7 @@ async def relabeled(visit: Visit, folder: Path, *reactions: Reaction) -> tuple[E
             for fact in facts:
                 await story.publish(fact, entity="ep_a")
             await story.commit()
-            relabeler = EndpointRelabeler(endpoint, blobs=blobs, most=2)
+            relabeler = EndpointRelabeler(endpoint, blobs=blobs, max_goals=2)
             async with publisher(log, "relabeler.1") as mine, asyncio.TaskGroup() as tasks:
                 queue = await log.open_queue("relabels", family="episode_end")
                 tasks.create_task(

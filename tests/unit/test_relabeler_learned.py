@@ -70,7 +70,7 @@ def relabel(
         blobs=blobs,
         pages=blobs,
         settings=settings,
-        teacher=RuleRelabeler(most=2) if teacher else None,
+        teacher=RuleRelabeler(max_goals=2) if teacher else None,
     )
     story: list[Fact] = []
     if weights:

@@ -5,7 +5,12 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from hindcast.actors.replay.recorded import EpisodeSelection, NoSuchEpisode, each, recorded_episodes
+from hindcast.actors.replay.recorded import (
+    EpisodeSelection,
+    NoSuchEpisode,
+    map_concurrently,
+    recorded_episodes,
+)
 from hindcast.events.catalogue import EpisodeEnded, EpisodeRequested, EpisodeStarted, StepTaken
 from hindcast.events.envelope import Recorded
 from hindcast.events.log.episode_assembler import AssembledEpisode
@@ -81,5 +86,5 @@ async def test_a_stream_is_worked_on_a_few_at_a_time_and_comes_out_in_order() ->
         working -= 1
         return number * number
 
-    assert await each(numbers(), work, at_once=3) == [number * number for number in range(20)]
+    assert await map_concurrently(numbers(), work, at_once=3) == [number * number for number in range(20)]
     assert most == 3

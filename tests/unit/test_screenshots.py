@@ -64,8 +64,8 @@ async def play(taking: EpisodeScreenshots, *results: str) -> list[tuple[str, int
     """What each step keeps, and the end."""
     kept = []
     for index, result in enumerate(results):
-        before = await taking.before(index)
-        after = None if result == "exit" else await taking.after(result)  # type: ignore[arg-type]
+        before = await taking.take_before(index)
+        after = None if result == "exit" else await taking.take_after(result)  # type: ignore[arg-type]
         kept.append(shown(before or after))
     return [*kept, shown(await taking.final())]
 
@@ -98,15 +98,15 @@ async def test_nothing_is_photographed_when_it_is_off() -> None:
 async def test_a_picture_that_cannot_be_had_says_why_and_after_two_no_more_are_tried() -> None:
     world = Gallery("not drawn", "not drawn either")
     taking = pictures(world, settings(screenshots="all"))
-    first = await taking.before(0)
+    first = await taking.take_before(0)
     assert first is not None
     assert (first.image, first.missing) == (None, "not drawn")
-    await taking.after("ok")
-    second = await taking.before(1)
+    await taking.take_after("ok")
+    second = await taking.take_before(1)
     assert second is not None
     assert second.missing == "not drawn either"
-    await taking.after("ok")
-    assert [await taking.before(2), await taking.final()] == [None, None]
+    await taking.take_after("ok")
+    assert [await taking.take_before(2), await taking.final()] == [None, None]
     assert world.taken == MAX_MISSING == 2
 
 
@@ -114,7 +114,7 @@ async def test_a_full_disk_costs_the_picture_and_not_the_episode() -> None:
     async def full(_image: bytes) -> BlobRef:
         raise DiskFull("there is no room")
 
-    first = await pictures(Gallery(), settings(), keep=full).before(0)
+    first = await pictures(Gallery(), settings(), keep=full).take_before(0)
     assert first is not None
     assert (first.image, first.missing) == (None, "there is no room")
 
@@ -248,12 +248,12 @@ async def test_what_a_policy_is_shown_is_photographed_at_every_step_whatever_the
     for _ in range(2):
         world = Gallery("", "not drawn")
         taking = EpisodeScreenshots(world, keep=keep, settings=of, allowance=allowance)  # type: ignore[arg-type]
-        assert shown(await taking.before(0)) == ("before", 1)
+        assert shown(await taking.take_before(0)) == ("before", 1)
         assert taking.image == b"picture 1"
-        await taking.after("ok")
-        missed = await taking.before(1)
+        await taking.take_after("ok")
+        missed = await taking.take_before(1)
         assert missed is not None
         assert (missed.missing, taking.image) == ("not drawn", b"")
-        await taking.after("timeout")
-        assert shown(await taking.before(2)) == ("before", 3)
+        await taking.take_after("timeout")
+        assert shown(await taking.take_before(2)) == ("before", 3)
         assert taking.image == b"picture 3"

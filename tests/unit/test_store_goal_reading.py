@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hindcast.actors.environments.store.families import FAMILIES
 from hindcast.actors.environments.store.goals.instruction_parser import MAX_TEXT, goal_said, phrasings
 from hindcast.actors.environments.store.goals.visits import StartPage
-from hindcast.actors.environments.store.hindsight import meaning
+from hindcast.actors.environments.store.hindsight import goal_key
 from hindcast.actors.environments.store.session import opening_state
 from hindcast.actors.environments.store.tasks import StoreTasks
 from hindcast.core.settings.schema import SiteSettings
@@ -29,7 +29,7 @@ def test_what_a_task_says_is_read_as_what_it_asks_for(family: str) -> None:
         said = goal_said(f" {task.instruction}\n", place_of(family, seed))
         assert said is not None, task.instruction
         assert said.family == family
-        assert meaning(family, said.goal) == meaning(family, task.goal)
+        assert goal_key(family, said.goal) == goal_key(family, task.goal)
 
 
 @pytest.mark.parametrize("family", sorted(FAMILIES))

@@ -9,7 +9,7 @@ import pytest
 
 from hindcast.actors.environments.store.evaluators import evaluate
 from hindcast.actors.environments.store.families import FAMILIES
-from hindcast.actors.environments.store.hindsight import Hindsight, Walk, hindsight_of, meaning
+from hindcast.actors.environments.store.hindsight import Hindsight, Walk, goal_key, hindsight_of
 from hindcast.actors.environments.store.tasks import StoreTasks
 from hindcast.core.domain.action import Action
 from hindcast.core.domain.evidence import Evidence
@@ -50,8 +50,8 @@ def test_what_a_demonstrator_did_was_all_relevant_to_what_it_was_asked(store: st
         visit = Visit(store, TASKS.task(family, seed))
         visit.demonstrate()
         found = visit.hindsight()
-        own = meaning(family, visit.task.goal)
-        if not any(meaning(one.family, one.goal) == own for one in found if one.family == family):
+        own = goal_key(family, visit.task.goal)
+        if not any(goal_key(one.family, one.goal) == own for one in found if one.family == family):
             assert visit.task.goal["kind"] in ("order", "product"), "only what nobody looked up is not found"
             continue
         assert found[0].instruction == visit.task.instruction
@@ -104,7 +104,7 @@ def test_a_goal_is_cut_where_it_was_reached_first_and_said_once_however_many_wor
     visit.demonstrate()
     found = visit.hindsight()
     assert [(one.family, one.until_step) for one in found] == [("add_several", 7), ("add_to_cart", 3)]
-    meanings = [(one.family, meaning(one.family, one.goal)) for one in found]
+    meanings = [(one.family, goal_key(one.family, one.goal)) for one in found]
     assert len(set(meanings)) == len(meanings)
 
 
@@ -116,9 +116,9 @@ def test_other_families_take_no_place_from_the_wanted_ones(store: str) -> None:
     kinds = Counter(one.family for one in every)
     assert len(kinds) > 1
     for family, count in kinds.items():
-        found = hindsight_of(task, visit.evidence, visit.walk, most=count, families={family})
+        found = hindsight_of(task, visit.evidence, visit.walk, max_goals=count, families={family})
         assert found == [one for one in every if one.family == family]
-    assert hindsight_of(task, visit.evidence, visit.walk, most=9, families=()) == []
+    assert hindsight_of(task, visit.evidence, visit.walk, max_goals=9, families=()) == []
 
 
 def test_a_visit_that_only_leaves_achieved_nothing(store: str) -> None:
@@ -132,7 +132,7 @@ def test_without_a_record_of_the_store_nothing_is_told(store: str) -> None:
     visit.demonstrate()
     walk = Walk(visit.pages, visit.actions, [True] * len(visit.actions))
     damaged = Evidence(answer="done", final_url="", probes={})
-    assert hindsight_of(visit.task, damaged, walk, most=8) == []
+    assert hindsight_of(visit.task, damaged, walk, max_goals=8) == []
 
 
 def test_equal_episodes_are_told_of_in_equal_words(store: str) -> None:

@@ -105,7 +105,7 @@ def test_words_are_told_only_where_the_settings_say_so(spans: Spans, content: bo
         call.answered(prompt_tokens=70, answer_tokens=5, version=2)
         assert call.wants_content is content
         if call.wants_content:
-            call.said(prompt="read this", answer="Type secret")
+            call.record_texts(prompt="read this", answer="Type secret")
     action = Action(name="Type", element=7, argument="secret")
     with browser_action(3, action, content=content) as begun:
         acted(begun, "not_found", "no box says secret", content=content)

@@ -171,7 +171,7 @@ def test_a_picture_token_that_was_sampled_is_read_as_text_and_learned_from(
     prompts, answer = [prompt(policy, *each) for each in pictures], [9, pad, pad, 10]
     slots = CacheSlots(policy.model, len(prompts))
     with torch.inference_mode():
-        read = [slots.read(tuple(ids), each) for ids, each in zip(prompts, pictures, strict=True)]
+        read = [slots.prefill(tuple(ids), each) for ids, each in zip(prompts, pictures, strict=True)]
         for ids, (states, _) in zip(prompts, read, strict=True):
             slots.admit(states, len(ids))
         logits = [torch.cat([after for _, after in read])]

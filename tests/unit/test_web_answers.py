@@ -6,7 +6,7 @@ import pytest
 
 from hindcast.actors.environments.web.definition import Check
 from hindcast.actors.environments.web.secrets import Secrets
-from hindcast.actors.environments.web.site import look
+from hindcast.actors.environments.web.site import run_check
 from hindcast.actors.http_calls import HttpResponse
 
 
@@ -19,5 +19,5 @@ async def test_an_answer_that_cannot_be_read_is_an_error_in_words(
 
     monkeypatch.setattr("hindcast.actors.environments.web.site.call", answered)
     check = Check(of="http", address="/api", field="state", exact="paid")
-    found = await look(Mock(), Mock(start="http://127.0.0.1/"), check, Mock(spec=Secrets))
+    found = await run_check(Mock(), Mock(start="http://127.0.0.1/"), check, Mock(spec=Secrets))
     assert "its answer is not JSON" in found.error

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hindcast.actors.environments.web.definition import Check, WebTask, plain
+from hindcast.actors.environments.web.definition import Check, WebTask, to_plain_values
 from hindcast.actors.environments.web.evaluators import ProbeResult, SiteReport, evaluate
 from hindcast.actors.environments.web.files import read_tasks
 from hindcast.actors.environments.web.secrets import Secrets, require_secrets
@@ -68,7 +68,7 @@ def test_what_a_task_says_stands_in_its_goal_alone(tmp_path: Path) -> None:
     assert source.task("looking", 5) == task
     again = msgspec.json.decode(msgspec.json.encode(task), type=type(task))
     assert again.id == task.id
-    assert plain(definition_of(again)) == read_tasks(path)[0]
+    assert to_plain_values(definition_of(again)) == read_tasks(path)[0]
     assert source.resets == "per_episode"
 
 

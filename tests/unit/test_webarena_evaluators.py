@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hindcast.actors.environments.webarena.evaluators import evaluate, questions
-from hindcast.actors.environments.webarena.matchers import is_word, words
+from hindcast.actors.environments.webarena.matchers import is_word, tokenize
 from hindcast.actors.environments.webarena.probes import (
     MAX_ALL_BYTES,
     MAX_CHARACTERS,
     ProbedPage,
-    looks_of,
-    stored,
+    decode_probes,
+    encode_probes,
 )
 from hindcast.actors.environments.webarena.tasks import goal_of
 from hindcast.actors.judges.rules import RuleJudge
@@ -270,11 +270,11 @@ def test_of_a_text_too_long_to_be_stored_the_passages_that_decide_are(tmp_path: 
     assert verdict(task, looks=seen(f"{noise} {mine} {noise} 5 {noise}")).outcome == "success"
     assert verdict(task, looks=seen(f"{mine} {noise} x")).outcome == ("failure" if lite else "success")
     assert verdict(task, looks=seen(f"{noise} 5 x")).outcome == "failure"
-    [kept] = looks_of(
+    [kept] = decode_probes(
         Evidence(
             answer=None,
             final_url="",
-            probes=stored(seen(f"{noise} {mine} {noise}"), goal_of(task).evaluation),
+            probes=encode_probes(seen(f"{noise} {mine} {noise}"), goal_of(task).evaluation),
         )
     )
     assert kept.excerpt
@@ -307,19 +307,19 @@ def test_texts_of_all_looks_fit_into_one_event(tmp_path: Path) -> None:
         ProbedPage(url="http://forum.test/", found=f"{page_of(400_000)} number {number}")
         for number in range(9)
     )
-    probes = stored(looks, goal_of(task).evaluation)
+    probes = encode_probes(looks, goal_of(task).evaluation)
     assert len(msgspec.msgpack.encode(probes)) <= MAX_ALL_BYTES + 2000
-    kept = looks_of(Evidence(answer=None, final_url="", probes=probes))
+    kept = decode_probes(Evidence(answer=None, final_url="", probes=probes))
     assert kept[0] == looks[0]
     assert kept[-1].excerpt
     assert verdict(task, looks=looks).outcome == "success"
     assert verdict(task, looks=(*looks[:-1], looks[0])).outcome == "failure"
-    without = looks_of(Evidence(answer=None, final_url="", probes=stored(looks)))
+    without = decode_probes(Evidence(answer=None, final_url="", probes=encode_probes(looks)))
     assert (without[0], without[-1].cut) == (looks[0], True)
 
 
 def test_half_a_character_from_a_page_can_be_recorded() -> None:
-    [look] = looks_of(Evidence(answer=None, final_url="", probes=stored(seen("a\ud800b"))))
+    [look] = decode_probes(Evidence(answer=None, final_url="", probes=encode_probes(seen("a\ud800b"))))
     assert look.found == "a?b"
 
 
@@ -351,12 +351,12 @@ def test_the_rule_judges_know_the_environment(tmp_path: Path) -> None:
     ],
 )
 def test_words_are_those_of_the_penn_treebank(text: str, tokens: list[str]) -> None:
-    assert words(text) == tokens
+    assert tokenize(text) == tokens
 
 
 @given(st.text(alphabet="ab5.,'\"- $@<>()!", max_size=40))
 def test_no_text_is_lost_between_words(text: str) -> None:
-    assert "".join(words(text)) == "".join(text.split())
+    assert "".join(tokenize(text)) == "".join(text.split())
 
 
 def test_only_one_token_is_a_word() -> None:

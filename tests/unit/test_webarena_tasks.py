@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from hindcast.actors.environments.webarena.addresses import PLACEHOLDER, account_for
 from hindcast.actors.environments.webarena.evaluators import evaluate, questions
-from hindcast.actors.environments.webarena.probes import ProbedPage, stored
+from hindcast.actors.environments.webarena.probes import ProbedPage, encode_probes
 from hindcast.actors.environments.webarena.schema import read_call
 from hindcast.actors.environments.webarena.tasks import WebArenaTasks, goal_of
 from hindcast.app.cli import app
@@ -69,7 +69,7 @@ def test_each_task_of_webarena_lite_can_be_passed_and_failed(lite: WebArenaTasks
             passing,
             answer="I do not know",
             final_url="http://elsewhere.test/",
-            probes=stored([ProbedPage(url="http://elsewhere.test/", found="-")] * 3),
+            probes=encode_probes([ProbedPage(url="http://elsewhere.test/", found="-")] * 3),
         )
         no = dict.fromkeys(questions(task, nothing), False)
         assert evaluate(task, nothing, no).outcome == "failure", said

@@ -20,7 +20,13 @@ from hindcast.actors.environments.webshop.server import parts_of, webshop_routes
 from hindcast.actors.environments.webshop.shop import FAMILIES, shop_of
 from hindcast.actors.environments.webshop.site import WebshopServerSite, webshop_site
 from hindcast.actors.environments.webshop.tasks import WebshopTasks
-from hindcast.actors.environments.webshop.views import PARTS, WebshopLocation, address_of, place_at, view_of
+from hindcast.actors.environments.webshop.views import (
+    PARTS,
+    WebshopLocation,
+    address_of,
+    location_at,
+    view_of,
+)
 from hindcast.actors.environments.webshop.world import WebshopText, page_of
 from hindcast.actors.scaffold.files import site_states
 from hindcast.actors.scaffold.scaffold import Memory, best, remember
@@ -104,7 +110,7 @@ def play(tasks: WebshopTasks, task: Task, agent: Demonstrate) -> tuple[Judgment,
     )
 )
 def test_an_address_says_all_of_a_place(place: WebshopLocation) -> None:
-    found = place_at(address_of(place))
+    found = location_at(address_of(place))
     assert found is not None
     assert address_of(found) == address_of(place)
     assert (found.kind, found.goal) == (place.kind, place.goal)
@@ -132,7 +138,7 @@ def test_an_address_says_all_of_a_place(place: WebshopLocation) -> None:
     ],
 )
 def test_addresses_that_are_none_lead_nowhere(path: str) -> None:
-    assert place_at(path) is None
+    assert location_at(path) is None
 
 
 def test_products_options_and_goals_that_do_not_exist_have_no_page(tasks: WebshopTasks) -> None:

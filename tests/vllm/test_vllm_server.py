@@ -140,7 +140,7 @@ async def served(
     for folder in (first, second) if tied else ():
         tie_head(folder)
     folders = VersionFolders(root / "versions", first, WholeModelLayout())
-    with folders.lent(1, "f" * 64, second / WEIGHTS) as laid_out:
+    with folders.reserve_version(1, "f" * 64, second / WEIGHTS) as laid_out:
         given = [first, laid_out]
     settings = VllmSettings(transfer=transfer)
     port = free_ports(1)[0]

@@ -47,7 +47,7 @@ async def called(server: ClientSession, name: str, arguments: str) -> str:
         result = await server.call_tool(name, json.loads(arguments))
     except Exception as error:  # the policy's mistakes are its own to read
         return f"error: {error}"
-    return "\n".join(part.text for part in result.content if part.type == "text")
+    return "\n".join(block.text for block in result.content if block.type == "text")
 
 
 async def play(server: ClientSession, question: str, *, calls: int) -> str:
@@ -78,13 +78,13 @@ async def play(server: ClientSession, question: str, *, calls: int) -> str:
     return ""
 
 
-async def answer_of(given: argparse.Namespace) -> str:
+async def answer_of(options: argparse.Namespace) -> str:
     """Start the server and play; returns the policy's answer."""
-    command, *arguments = given.command
+    command, *arguments = options.command
     parameters = StdioServerParameters(command=command, args=arguments, env=dict(os.environ))
     async with stdio_client(parameters) as (read, write), ClientSession(read, write) as server:
         await server.initialize()
-        return await play(server, question_of(given.question_file), calls=given.calls)
+        return await play(server, question_of(options.question_file), calls=options.calls)
 
 
 def main() -> None:
@@ -95,10 +95,10 @@ def main() -> None:
         "--calls", type=int, default=10, help="calls of the policy after which the episode ends"
     )
     parser.add_argument("command", nargs=argparse.REMAINDER, help="command that starts the server")
-    given = parser.parse_args()
+    options = parser.parse_args()
     for _ in episodes():
-        data = json.dumps({"answer": asyncio.run(answer_of(given))}).encode()
-        urlopen(Request(f"{os.environ['HINDCAST_EPISODE_URL']}/end", data=data, method="POST")).close()
+        body = json.dumps({"answer": asyncio.run(answer_of(options))}).encode()
+        urlopen(Request(f"{os.environ['HINDCAST_EPISODE_URL']}/end", data=body, method="POST")).close()
 
 
 if __name__ == "__main__":

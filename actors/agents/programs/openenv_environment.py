@@ -91,19 +91,19 @@ def episodes() -> Iterator[None]:
         yield
 
 
-def play(given: argparse.Namespace, url: str) -> dict[str, Any]:
+def play(options: argparse.Namespace, url: str) -> dict[str, Any]:
     """Play the episode's task against the policy; returns the sum of rewards and the last answer."""
     policy, messages, total, answer = OpenAI(max_retries=0), [], 0.0, ""
     with GenericEnvClient(base_url=url).sync() as environment:
         result = environment.reset(seed=int(os.environ["HINDCAST_SEED"]))
-        for _ in range(given.steps):
+        for _ in range(options.steps):
             if result.done:
                 break
-            messages.append({"role": "user", "content": text_of(result.observation, given.observation)})
+            messages.append({"role": "user", "content": text_of(result.observation, options.observation)})
             reply = policy.chat.completions.create(model="policy", messages=messages)
             answer = reply.choices[0].message.content or ""
             messages.append({"role": "assistant", "content": answer})
-            result = environment.step({given.action: answer})
+            result = environment.step({options.action: answer})
             total += float(result.reward or 0.0)
     return {"reward": total, "answer": answer}
 
@@ -115,11 +115,11 @@ def main() -> None:
     parser.add_argument("--action", default="message", help="field of the action that takes the answer")
     parser.add_argument("--observation", help="field of the observation that is shown; default: all as JSON")
     parser.add_argument("--steps", type=int, default=20, help="steps after which the episode ends")
-    given = parser.parse_args()
-    with served(given.server) as url:
+    options = parser.parse_args()
+    with served(options.server) as url:
         for _ in episodes():
-            data = json.dumps(play(given, url)).encode()
-            urlopen(Request(f"{os.environ['HINDCAST_EPISODE_URL']}/end", data=data, method="POST")).close()
+            body = json.dumps(play(options, url)).encode()
+            urlopen(Request(f"{os.environ['HINDCAST_EPISODE_URL']}/end", data=body, method="POST")).close()
 
 
 if __name__ == "__main__":

@@ -47,7 +47,7 @@ async def play(environment: vf.Environment) -> dict[str, Any]:
     rollout = await environment.run_rollout(task, policy, "policy", {})
     if rollout.get("error"):
         sys.exit(f"the rollout failed: {rollout['error']}")  # abandoned: nothing is trained on it
-    answers = [one for one in rollout["completion"] if one["role"] == "assistant"]
+    answers = [message for message in rollout["completion"] if message["role"] == "assistant"]
     return {"reward": rollout["reward"], "answer": answers[-1]["content"] if answers else None}
 
 
@@ -61,14 +61,16 @@ def value_of(text: str) -> Any:
 
 def main() -> None:
     """Play each episode, and end it with its reward."""
-    name, *given = sys.argv[1:]
+    name, *assignments = sys.argv[1:]
     sys.path.append(os.getcwd())
-    arguments = {key: value_of(value) for key, _, value in (one.partition("=") for one in given)}
+    arguments = {
+        key: value_of(value) for key, _, value in (assignment.partition("=") for assignment in assignments)
+    }
     environment = vf.load_environment(name, **arguments)
     with asyncio.Runner() as runner:
         for _ in episodes():
-            data = json.dumps(runner.run(play(environment))).encode()
-            urlopen(Request(f"{os.environ['HINDCAST_EPISODE_URL']}/end", data=data, method="POST")).close()
+            body = json.dumps(runner.run(play(environment))).encode()
+            urlopen(Request(f"{os.environ['HINDCAST_EPISODE_URL']}/end", data=body, method="POST")).close()
 
 
 if __name__ == "__main__":

@@ -27,8 +27,8 @@ def task_of(taskset: vf.Taskset, seed: int) -> vf.Task:
         return next(itertools.islice(taskset, seed % HELD_OUT, None))
     tasks = list(taskset)
     first = len(tasks) - max(1, len(tasks) // 10)
-    chosen = (tasks[first:] if seed >= HELD_OUT else tasks[:first]) or tasks
-    return chosen[seed % len(chosen)]
+    split = (tasks[first:] if seed >= HELD_OUT else tasks[:first]) or tasks
+    return split[seed % len(split)]
 
 
 async def play(name: str, harness: str) -> dict[str, Any]:
@@ -49,8 +49,8 @@ async def play(name: str, harness: str) -> dict[str, Any]:
 
 def main() -> None:
     """Play, and send the reward."""
-    data = json.dumps(asyncio.run(play(sys.argv[1], *(sys.argv[2:] or ["null"])))).encode()
-    urlopen(Request(f"{os.environ['HINDCAST_EPISODE_URL']}/reward", data=data, method="POST")).close()
+    body = json.dumps(asyncio.run(play(sys.argv[1], *(sys.argv[2:] or ["null"])))).encode()
+    urlopen(Request(f"{os.environ['HINDCAST_EPISODE_URL']}/reward", data=body, method="POST")).close()
 
 
 if __name__ == "__main__":

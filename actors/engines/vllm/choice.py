@@ -25,11 +25,11 @@ class _OwnWeights:
 
     run = ""
 
-    def named(self, version: int) -> Mapping[str, str]:
+    def request_fields(self, version: int) -> Mapping[str, str]:
         return {}
 
-    def versions(self, spans: Sequence[Span], tokens: int, *, model: str, asked: int) -> list[int]:
-        return [asked] * tokens
+    def versions(self, spans: Sequence[Span], tokens: int, *, model: str, requested: int) -> list[int]:
+        return [requested] * tokens
 
     async def shown_by(self, server: VllmServer, *, timeout_s: float) -> int | None:
         return 0
@@ -52,9 +52,9 @@ class ServedChoice:
         """
         if not self._checked:
             await self._check_mode(prompt_ids, token)
-        drawn = await self._draw(prompt_ids, [token, other])
-        likely = min(1.0, exp(drawn.logprobs[0]))
-        return likely if drawn.token_ids[0] == token else 1.0 - likely
+        generation = await self._draw(prompt_ids, [token, other])
+        likely = min(1.0, exp(generation.logprobs[0]))
+        return likely if generation.token_ids[0] == token else 1.0 - likely
 
     async def _check_mode(self, prompt_ids: Sequence[int], token: int) -> None:
         (logprob,) = (await self._draw(prompt_ids, [token])).logprobs
@@ -67,12 +67,12 @@ class ServedChoice:
 
     async def _draw(self, prompt_ids: Sequence[int], allowed: list[int]) -> Generation:
         weights = _OwnWeights()
-        body = request_body(prompt_ids, ONE_TOKEN, stops=(), named={}, allowed=allowed)
+        body = request_body(prompt_ids, ONE_TOKEN, stops=(), version_fields={}, allowed=allowed)
         content = await self._server.generate(body, timeout_s=self._timeout_s)
-        drawn = read_answer(content, weights=weights, asked=0, stops=())
-        if len(drawn.token_ids) != 1 or drawn.token_ids[0] not in allowed:
+        generation = read_answer(content, weights=weights, requested=0, stops=())
+        if len(generation.token_ids) != 1 or generation.token_ids[0] not in allowed:
             raise EngineFailed(
-                f"{self._server.address} drew {drawn.token_ids} where only {allowed} were allowed: it serves another model, or "
+                f"{self._server.address} drew {generation.token_ids} where only {allowed} were allowed: it serves another model, or "
                 "does not know allowed_token_ids"
             )
-        return drawn
+        return generation

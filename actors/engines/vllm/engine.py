@@ -32,9 +32,9 @@ from hindcast.actors.engines.vllm.fleet import Fleet, Tell
 from hindcast.actors.engines.vllm.generate_wire import read_answer, request_body, sample_guided
 from hindcast.actors.engines.vllm.server import (
     POLL_S,
+    CheckResult,
     ServerChecks,
     ServerTroubled,
-    Shown,
     UnknownModel,
     VllmServer,
 )
@@ -75,7 +75,7 @@ class VllmEngine:
         self._weights = weights
         self._settings = settings
         self._answer_timeout_s = answer_timeout_s
-        self._fleet = Fleet(addresses, backoff_s=settings.backoff_s, look=self._assert_has, tell=tell)
+        self._fleet = Fleet(addresses, backoff_s=settings.backoff_s, check=self._assert_has, tell=tell)
         self._version = -1
         self._changed = asyncio.Condition()
         self._vocabulary: Vocabulary | None = None
@@ -152,7 +152,7 @@ class VllmEngine:
                     prompt_ids,
                     sampling,
                     stops=self._stops,
-                    named=self._weights.named(version),
+                    version_fields=self._weights.request_fields(version),
                     seed=seed,
                     max_tokens=max_tokens,
                     allowed=allowed,
@@ -163,7 +163,7 @@ class VllmEngine:
                 async with self._fleet.asking(server):
                     generation = await self._answer(server, body, expected)
             except ServerTroubled as trouble:
-                await self._fleet.failed(server, trouble)
+                await self._fleet.note_failure(server, trouble)
                 continue
             self._fleet.served(server)
             await self._adopted(max(generation.versions))
@@ -173,22 +173,22 @@ class VllmEngine:
         self, server: VllmServer, body: Callable[[int], dict[str, Any]], expected: int
     ) -> Generation:
         """An answer from the expected version, or from a newer one that replaced it. Raises ServerTroubled."""
-        asked = expected
+        requested = expected
         while True:
             try:
-                content = await server.generate(body(asked), timeout_s=self._answer_timeout_s)
+                content = await server.generate(body(requested), timeout_s=self._answer_timeout_s)
             except UnknownModel:
-                shown = await self._shown_by(server)
-                if shown <= asked:
-                    raise self._behind(server, shown, asked) from None
-                asked = shown
+                served = await self._version_of(server)
+                if served <= requested:
+                    raise self._behind_trouble(server, served, requested) from None
+                requested = served
             else:
-                return self._checked(content, server, expected=expected, asked=asked)
+                return self._checked(content, server, expected=expected, requested=requested)
 
-    def _checked(self, content: bytes, server: VllmServer, *, expected: int, asked: int) -> Generation:
+    def _checked(self, content: bytes, server: VllmServer, *, expected: int, requested: int) -> Generation:
         """Parse an answer and check its version. Raises ServerTroubled."""
         try:
-            generation = read_answer(content, weights=self._weights, asked=asked, stops=self._stops)
+            generation = read_answer(content, weights=self._weights, requested=requested, stops=self._stops)
         except Unusable as error:
             raise ServerTroubled("unusable", f"{server.address}: {error}") from None
         except WrongVersion as error:
@@ -212,44 +212,47 @@ class VllmEngine:
         """
         limit_s = self._settings.start_timeout_s + self._settings.sync_timeout_s
         try:
-            async with asyncio.timeout(limit_s), ServerChecks(self._fleet.servers, self._shown_by) as looks:
-                shown = await self._due(looks, version)
+            async with (
+                asyncio.timeout(limit_s),
+                ServerChecks(self._fleet.servers, self._version_of) as checks,
+            ):
+                results = await self._wait_for_version(checks, version)
         except TimeoutError:
             raise EngineFailed(
                 f"no policy server serves version {version} of run {self._weights.run} within {limit_s:g} s "
                 "(vllm.start_timeout_s and vllm.sync_timeout_s). See what policy_server.1 says, or hindcast doctor."
             ) from None
-        ready = [one for one in shown.values() if _has(one, version)]
-        late = {server: one for server, one in shown.items() if not _has(one, version)}
+        ready_versions = [result for result in results.values() if _has(result, version)]
+        late = {server: result for server, result in results.items() if not _has(result, version)}
         await asyncio.gather(
             *(
-                self._fleet.leave_aside(server, self._late(server, one, version))
-                for server, one in late.items()
+                self._fleet.leave_aside(server, self._late_trouble(server, result, version))
+                for server, result in late.items()
             )
         )
         # last: a held-back answer continues after this, and its step must follow what the caller appends now
         async with self._changed:
-            self._version = max(self._version, min(ready))
+            self._version = max(self._version, min(ready_versions))
             self._changed.notify_all()
 
-    async def _due(self, looks: ServerChecks, version: int) -> Mapping[VllmServer, Shown]:
+    async def _wait_for_version(self, checks: ServerChecks, version: int) -> Mapping[VllmServer, CheckResult]:
         """What the servers show once no server is waited for and one has the version."""
         clock = asyncio.get_running_loop().time
         first_at: float | None = None
         while True:
-            shown = await looks.turn()
-            if any(_has(one, version) for one in shown.values()):
+            results = await checks.run_round()
+            if any(_has(result, version) for result in results.values()):
                 first_at = clock() if first_at is None else first_at
                 if clock() - first_at >= self._settings.straggler_timeout_s or not any(
-                    not _has(one, version)
-                    and not isinstance(one, ServerTroubled)
+                    not _has(result, version)
+                    and not isinstance(result, ServerTroubled)
                     and self._fleet.is_sound(server)
-                    for server, one in shown.items()
+                    for server, result in results.items()
                 ):
-                    return shown
+                    return results
             await asyncio.sleep(POLL_S)  # servers send no notifications
 
-    async def _shown_by(self, server: VllmServer) -> int:
+    async def _version_of(self, server: VllmServer) -> int:
         """The version that a server shows. Raises ServerTroubled."""
         try:
             version = await self._weights.shown_by(server, timeout_s=LOOK_S)
@@ -259,24 +262,24 @@ class VllmEngine:
 
     async def _assert_has(self, server: VllmServer) -> None:
         """Check that a server has the engine's version. Raises ServerTroubled."""
-        shown = await self._shown_by(server)
-        if shown < self._version:
-            raise self._behind(server, shown, self._version)
+        served = await self._version_of(server)
+        if served < self._version:
+            raise self._behind_trouble(server, served, self._version)
 
-    def _behind(self, server: VllmServer, shown: int, expected: int) -> ServerTroubled:
-        has = "no weights of this run" if shown < 0 else f"version {shown}"
+    def _behind_trouble(self, server: VllmServer, served: int, expected: int) -> ServerTroubled:
+        has = "no weights of this run" if served < 0 else f"version {served}"
         return ServerTroubled(
             "behind",
             f"{server.address} has {has} where version {expected} is due: it is asked nothing until it has that",
         )
 
-    def _late(self, server: VllmServer, shown: Shown, expected: int) -> ServerTroubled:
+    def _late_trouble(self, server: VllmServer, result: CheckResult, expected: int) -> ServerTroubled:
         """Why a server is set aside when others have new weights."""
-        match shown:
+        match result:
             case ServerTroubled():
-                return shown
+                return result
             case int():
-                return self._behind(server, shown, expected)
+                return self._behind_trouble(server, result, expected)
             case None:
                 return ServerTroubled(
                     "unreachable",
@@ -286,11 +289,11 @@ class VllmEngine:
 
     def _guide(self, constraint: Constraint, max_tokens: int) -> Guide:
         if self._vocabulary is None:
-            self._vocabulary = Vocabulary(self.tokenizer, size=self._vocabulary_size, ends=self._stops)
+            self._vocabulary = Vocabulary(self.tokenizer, size=self._vocabulary_size, end_tokens=self._stops)
         if isinstance(constraint, bytes):
             return RecordedGuide(constraint, self._vocabulary)
         return FormGuide(constraint, self._vocabulary, max_tokens=max_tokens)
 
 
-def _has(shown: Shown, version: int) -> TypeGuard[int]:
-    return isinstance(shown, int) and shown >= version
+def _has(result: CheckResult, version: int) -> TypeGuard[int]:
+    return isinstance(result, int) and result >= version

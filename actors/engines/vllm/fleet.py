@@ -24,7 +24,7 @@ from hindcast.events.catalogue import PolicyServerTroubled
 
 LONGEST_BACKOFF_S = 10.0
 
-Look = Callable[[VllmServer], Awaitable[None]]
+Check = Callable[[VllmServer], Awaitable[None]]
 """Returns only if a server has weights that may be sampled from; raises ServerTroubled."""
 Tell = Callable[[PolicyServerTroubled], Awaitable[None]]
 
@@ -54,30 +54,30 @@ class Fleet:
         addresses: Callable[[], Sequence[str]],
         *,
         backoff_s: float,
-        look: Look,
+        check: Check,
         tell: Tell,
         random: Random | None = None,
     ) -> None:
         """`addresses`: returns the servers' current addresses. `random`: spreads the checks of several engines."""
         self._addresses = addresses
         self._backoff_s = backoff_s
-        self._look = look
+        self._check = check
         self._tell = tell
         self._random = random or Random()
         self._members: dict[str, _Member] = {}
 
-        self._looking = asyncio.TaskGroup()
-        self._looks: set[asyncio.Task[None]] = set()
+        self._check_group = asyncio.TaskGroup()
+        self._check_tasks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
-        await self._looking.__aenter__()
+        await self._check_group.__aenter__()
         return self
 
     async def __aexit__(self, *raised: object) -> None:
         """Close all connections."""
-        for task in self._looks:
+        for task in self._check_tasks:
             task.cancel()
-        await self._looking.__aexit__(None, None, None)  # the caller's errors belong in no group
+        await self._check_group.__aexit__(None, None, None)  # the caller's errors belong in no group
         for member in self._members.values():
             await member.server.close()
         self._members.clear()
@@ -118,26 +118,26 @@ class Fleet:
     async def leave_aside(self, server: VllmServer, trouble: ServerTroubled) -> None:
         """Note a failure of a server and cancel its requests."""
         under_way = self._member(server.address).under_way
-        now = asyncio.get_running_loop().time()
+        now_s = asyncio.get_running_loop().time()
         for limit in under_way:
-            limit.reschedule(now)  # seen after `failed` has set the server aside, before it waits
+            limit.reschedule(now_s)  # seen after `note_failure` has set the server aside, before it waits
         under_way.clear()
-        await self.failed(server, trouble)
+        await self.note_failure(server, trouble)
 
     def served(self, server: VllmServer) -> None:
         """Note a usable answer of a server."""
         self._member(server.address).failures = 0
 
-    async def failed(self, server: VllmServer, trouble: ServerTroubled) -> None:
+    async def note_failure(self, server: VllmServer, trouble: ServerTroubled) -> None:
         """Note a failure: set the server aside, longer each time in a row, until it shows its weights."""
         member = self._member(server.address)
         if member.alone:
             return  # asked before it was set aside: the same failure
         member.alone = True
         self._put_off(member)
-        task = self._looking.create_task(self._win_back(member), context=Context())
-        self._looks.add(task)
-        task.add_done_callback(self._looks.discard)
+        task = self._check_group.create_task(self._win_back(member), context=Context())
+        self._check_tasks.add(task)
+        task.add_done_callback(self._check_tasks.discard)
         if member.failures == 1:
             logger.warning("a policy server is in trouble", trouble=trouble.trouble, detail=str(trouble))
             await self._tell(
@@ -158,14 +158,14 @@ class Fleet:
                 self._put_off(member)
                 continue
             try:
-                await self._look(member.server)
+                await self._check(member.server)
             except ServerTroubled:
                 self._put_off(member)
             else:
                 member.alone = False
 
     def _member(self, address: str) -> _Member:
-        known = self._members.get(address)
-        if known is None:
-            known = self._members[address] = _Member(VllmServer(address))
-        return known
+        member = self._members.get(address)
+        if member is None:
+            member = self._members[address] = _Member(VllmServer(address))
+        return member

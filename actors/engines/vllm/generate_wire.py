@@ -56,14 +56,14 @@ def request_body(
     sampling: Sampling,
     *,
     stops: Collection[int],
-    named: Mapping[str, str],
+    version_fields: Mapping[str, str],
     seed: int | None = None,
     max_tokens: int | None = None,
     allowed: Sequence[int] | None = None,
     seeded: bool = True,
 ) -> dict[str, Any]:
-    """Build a request. `stops`: the only tokens that end an answer. `named`: the requested version, by
-    `ServedWeights.named`. `seed` and `max_tokens` replace those of `sampling`. `allowed`: the tokens that may be drawn.
+    """Build a request. `stops`: the only tokens that end an answer. `version_fields`: the requested version, by
+    `ServedWeights.request_fields`. `seed` and `max_tokens` replace those of `sampling`. `allowed`: the tokens that may be drawn.
     `seeded`: whether the server draws by the seed (`vllm.request_seeds`).
     """
     parameters: dict[str, Any] = {
@@ -81,11 +81,13 @@ def request_body(
         parameters["seed"] = (sampling.seed if seed is None else seed) & LARGEST_SEED
     if allowed is not None:
         parameters["allowed_token_ids"] = list(allowed)
-    return {"token_ids": list(prompt_ids), "sampling_params": parameters, **named}
+    return {"token_ids": list(prompt_ids), "sampling_params": parameters, **version_fields}
 
 
-def read_answer(content: bytes, *, weights: ServedWeights, asked: int, stops: Collection[int]) -> Generation:
-    """Parse the answer to a request for the version `asked`.
+def read_answer(
+    content: bytes, *, weights: ServedWeights, requested: int, stops: Collection[int]
+) -> Generation:
+    """Parse the answer to a request for the version `requested`.
 
     Raises:
         WrongVersion: some token was sampled from weights of another run, or of another version than requested.
@@ -100,14 +102,16 @@ def read_answer(content: bytes, *, weights: ServedWeights, asked: int, stops: Co
     logprobs = [] if choice.logprobs is None else choice.logprobs.content or []
     if not tokens or choice.finish_reason not in ("stop", "length"):
         raise Unusable(f"the answer was broken off after {len(tokens)} tokens ({choice.finish_reason})")
-    if [one.token_id for one in logprobs] != tokens:
+    if [entry.token_id for entry in logprobs] != tokens:
         raise Unusable(
             f"{len(tokens)} tokens came with {len(logprobs)} log-probabilities, or with those of others"
         )
     return Generation(
         token_ids=tokens,
-        logprobs=[one.logprob for one in logprobs],
-        versions=weights.versions(choice.weight_versions or [], len(tokens), model=answer.model, asked=asked),
+        logprobs=[entry.logprob for entry in logprobs],
+        versions=weights.versions(
+            choice.weight_versions or [], len(tokens), model=answer.model, requested=requested
+        ),
         finish="stop" if tokens[-1] in stops else "length",
     )
 
@@ -148,14 +152,18 @@ async def sample_guided(
         if len(ids) == 1:
             token, logprob, drawn_from = ids[0], 0.0, versions[-1] if versions else version()
         else:
-            drawn = await ask(
+            generation = await ask(
                 prompt_ids + tokens,
                 sampling,
                 seed=derive_seed(sampling.seed, "token", len(tokens)),
                 max_tokens=1,
                 allowed=ids,
             )
-            token, logprob, drawn_from = drawn.token_ids[0], drawn.logprobs[0], drawn.versions[0]
+            token, logprob, drawn_from = (
+                generation.token_ids[0],
+                generation.logprobs[0],
+                generation.versions[0],
+            )
         guide.take(token)
         sets.append(allowed)
         tokens.append(token)

@@ -107,8 +107,8 @@ class VllmServer:
 
     async def models(self, *, timeout_s: float) -> list[str]:
         """Names that a request may ask for: the model, and its adapters."""
-        found = await self._told("GET", "/v1/models", "data", list[_Model], timeout_s=timeout_s)
-        return [model.id for model in found]
+        served = await self._request_field("GET", "/v1/models", "data", list[_Model], timeout_s=timeout_s)
+        return [model.id for model in served]
 
     async def load_adapter(self, name: str, folder: str, *, timeout_s: float) -> None:
         """Load the adapter of a folder, a path on the server's machine, next to the others; requests ask for it by `name`."""
@@ -139,11 +139,11 @@ class VllmServer:
 
     async def label(self, *, timeout_s: float) -> str:
         """The label of its current weights; `default`: they were never labelled."""
-        return await self._told("GET", "/weight_info", "weight_version", str, timeout_s=timeout_s)
+        return await self._request_field("GET", "/weight_info", "weight_version", str, timeout_s=timeout_s)
 
     async def is_paused(self, *, timeout_s: float) -> bool:
         """Whether sampling is paused."""
-        return await self._told("GET", "/is_paused", "is_paused", bool, timeout_s=timeout_s)
+        return await self._request_field("GET", "/is_paused", "is_paused", bool, timeout_s=timeout_s)
 
     async def pause(self, mode: str, *, timeout_s: float) -> None:
         """Pause sampling until `resume`. `mode`: what happens to running answers (`vllm.pause`)."""
@@ -164,8 +164,11 @@ class VllmServer:
         The weights are then the previous ones, unless loading itself failed. Needs our methods in the workers
         (`actors/engines/vllm/worker`).
         """
-        words = msgspec.to_builtins(offer) | {"timeout_s": timeout_s}
-        call = {"method": "receive_weights", "kwargs": {name: str(value) for name, value in words.items()}}
+        arguments = msgspec.to_builtins(offer) | {"timeout_s": timeout_s}
+        call = {
+            "method": "receive_weights",
+            "kwargs": {name: str(value) for name, value in arguments.items()},
+        }
         await self._request("POST", "/collective_rpc", call, timeout_s=timeout_s)
 
     async def repack_head(self, *, timeout_s: float) -> None:
@@ -191,29 +194,31 @@ class VllmServer:
     async def device(self, *, timeout_s: float) -> str:
         """Kind of device that it computes on, as `cpu` or `cuda`."""
         path = "/server_info?config_format=json"
-        config = await self._told("GET", path, "vllm_config", _ServerConfig, timeout_s=timeout_s)
+        config = await self._request_field("GET", path, "vllm_config", _ServerConfig, timeout_s=timeout_s)
         return config.device_config.device
 
     async def forget_prompts(self, *, timeout_s: float) -> None:
         """Drop the cache of prompts and answers; those of running requests are computed again."""
         path = "/reset_prefix_cache?reset_running_requests=true"
-        if not await self._told("POST", path, "success", bool, timeout_s=timeout_s):
+        if not await self._request_field("POST", path, "success", bool, timeout_s=timeout_s):
             raise ServerTroubled("refused", f"{self.address} did not forget the prompts it had read")
 
     async def name_weights(self, label: str, *, timeout_s: float) -> None:
         """Label its current weights; the label marks every token sampled from them."""
         await self._request("POST", "/update_weight_version", {"new_version": label}, timeout_s=timeout_s)
 
-    async def _told(self, method: str, path: str, name: str, kind: type[Told], *, timeout_s: float) -> Told:
+    async def _request_field(
+        self, method: str, path: str, name: str, kind: type[Told], *, timeout_s: float
+    ) -> Told:
         """Return one field of an answer. Raises ServerTroubled, EngineFailed."""
         content = await self._request(method, path, timeout_s=timeout_s)
         try:
             answer = decode_json(content, dict[str, Any])
             return convert(answer[name], kind)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, KeyError) as error:
-            why = f"it has no {name!r}" if isinstance(error, KeyError) else str(error)
+            problem = f"it has no {name!r}" if isinstance(error, KeyError) else str(error)
             raise ServerTroubled(
-                "unusable", f"{self.address}{path} did not answer as vLLM does: {why}"
+                "unusable", f"{self.address}{path} did not answer as vLLM does: {problem}"
             ) from None
 
     async def _request(
@@ -229,15 +234,17 @@ class VllmServer:
                 timeout=httpx2.Timeout(timeout_s, connect=min(CONNECT_S, timeout_s)),
             )
         except httpx2.HTTPError as error:
-            words = str(error) or type(error).__name__
-            raise ServerTroubled("unreachable", f"{self.address} is out of reach: {words}") from None
+            problem = str(error) or type(error).__name__
+            raise ServerTroubled("unreachable", f"{self.address} is out of reach: {problem}") from None
         if response.is_success:
             return bytes(response.content)
-        said = response.text[:MOST_SHOWN]
+        answer_text = response.text[:MOST_SHOWN]
         if response.status_code in (400, 413, 422):
-            raise EngineFailed(f"{self.address}{path} rejects the request ({response.status_code}): {said}")
-        words = f"{self.address}{path} says {response.status_code}: {said}"
-        raise (UnknownModel(words) if _is_about_the_model(response) else ServerTroubled("refused", words))
+            raise EngineFailed(
+                f"{self.address}{path} rejects the request ({response.status_code}): {answer_text}"
+            )
+        problem = f"{self.address}{path} says {response.status_code}: {answer_text}"
+        raise (UnknownModel(problem) if _is_about_the_model(response) else ServerTroubled("refused", problem))
 
 
 def _is_about_the_model(response: httpx2.Response) -> bool:
@@ -253,7 +260,7 @@ def _is_about_the_model(response: httpx2.Response) -> bool:
 POLL_S = 0.2
 """Pause between two checks which weights a server has."""
 
-Shown = int | ServerTroubled | None
+CheckResult = int | ServerTroubled | None
 """A version (-1: weights of another run); or why a server shows none; or None: its first check is running."""
 
 
@@ -261,14 +268,14 @@ class ServerChecks:
     """Repeated checks; an async context manager that cancels running checks at its end."""
 
     def __init__(
-        self, servers: Callable[[], Sequence[VllmServer]], look: Callable[[VllmServer], Awaitable[int]]
+        self, servers: Callable[[], Sequence[VllmServer]], check: Callable[[VllmServer], Awaitable[int]]
     ) -> None:
-        """`look` raises ServerTroubled."""
+        """`check` raises ServerTroubled."""
         self._servers = servers
-        self._look = look
+        self._check = check
         self._tasks = asyncio.TaskGroup()
         self._under_way: dict[VllmServer, asyncio.Task[None]] = {}
-        self._shown: dict[VllmServer, Shown] = {}
+        self._results: dict[VllmServer, CheckResult] = {}
 
     async def __aenter__(self) -> Self:
         await self._tasks.__aenter__()
@@ -281,7 +288,7 @@ class ServerChecks:
             task.cancel()
         await self._tasks.__aexit__(None, None, None)  # the caller's errors belong in no group
 
-    async def turn(self) -> dict[VllmServer, Shown]:
+    async def run_round(self) -> dict[VllmServer, CheckResult]:
         """Start a check of every server without a running one; return each server's latest result."""
         servers = self._servers()
         for server in servers:
@@ -289,12 +296,12 @@ class ServerChecks:
                 self._under_way[server] = self._tasks.create_task(self._note(server))
         if self._under_way:
             await asyncio.wait(self._under_way.values(), timeout=POLL_S)
-        return {server: self._shown.get(server) for server in servers}
+        return {server: self._results.get(server) for server in servers}
 
     async def _note(self, server: VllmServer) -> None:
         try:
-            self._shown[server] = await self._look(server)
+            self._results[server] = await self._check(server)
         except ServerTroubled as trouble:
-            self._shown[server] = trouble
+            self._results[server] = trouble
         finally:
             del self._under_way[server]

@@ -61,12 +61,12 @@ class ServedWeights(Protocol):
 
     run: str
 
-    def named(self, version: int) -> Mapping[str, str]:
+    def request_fields(self, version: int) -> Mapping[str, str]:
         """The fields of a request that name a version. The cache salt keeps prompts of other versions out."""
         ...
 
-    def versions(self, spans: Sequence[Span], tokens: int, *, model: str, asked: int) -> list[int]:
-        """The version of each token of an answer to a request for the version `asked`.
+    def versions(self, spans: Sequence[Span], tokens: int, *, model: str, requested: int) -> list[int]:
+        """The version of each token of an answer to a request for the version `requested`.
 
         Raises:
             WrongVersion: some token was sampled from weights of another run, or of another version than requested.
@@ -90,11 +90,11 @@ class WholeWeights:
     def __init__(self, run: str) -> None:
         self.run = run
 
-    def named(self, version: int) -> Mapping[str, str]:
-        """See `ServedWeights.named`: a server has one version at a time, so a request cannot choose."""
+    def request_fields(self, version: int) -> Mapping[str, str]:
+        """See `ServedWeights.request_fields`: a server has one version at a time, so a request cannot choose."""
         return {"cache_salt": label_of(self.run, version)}
 
-    def versions(self, spans: Sequence[Span], tokens: int, *, model: str, asked: int) -> list[int]:
+    def versions(self, spans: Sequence[Span], tokens: int, *, model: str, requested: int) -> list[int]:
         """See `ServedWeights.versions`."""
         return versions_of(spans, tokens, self.run)
 
@@ -109,23 +109,23 @@ class Adapters:
     def __init__(self, run: str) -> None:
         self.run = run
 
-    def named(self, version: int) -> Mapping[str, str]:
-        """See `ServedWeights.named`: without a model's name a server samples from the base weights."""
+    def request_fields(self, version: int) -> Mapping[str, str]:
+        """See `ServedWeights.request_fields`: without a model's name a server samples from the base weights."""
         name = label_of(self.run, version)
         return {"cache_salt": name, "model": name} if version else {"cache_salt": name}
 
-    def versions(self, spans: Sequence[Span], tokens: int, *, model: str, asked: int) -> list[int]:
+    def versions(self, spans: Sequence[Span], tokens: int, *, model: str, requested: int) -> list[int]:
         """See `ServedWeights.versions`."""
         if any(versions_of(spans, tokens, self.run)):
             raise WrongVersion(
                 f"it samples from weights labelled {', '.join(span.version for span in spans)}, where adapters stand on "
                 f"{label_of(self.run, 0)!r}"
             )
-        if asked and model != label_of(self.run, asked):
+        if requested and model != label_of(self.run, requested):
             raise WrongVersion(
-                f"it answers as {model!r}, where adapter {label_of(self.run, asked)!r} was asked for"
+                f"it answers as {model!r}, where adapter {label_of(self.run, requested)!r} was asked for"
             )
-        return [asked] * tokens
+        return [requested] * tokens
 
     async def shown_by(self, server: VllmServer, *, timeout_s: float) -> int | None:
         """See `ServedWeights.shown_by`."""
@@ -136,18 +136,20 @@ class Adapters:
 
 def versions_of(spans: Sequence[Span], tokens: int, run: str) -> list[int]:
     """The version of each token. Raises WrongVersion, Unusable."""
-    found: list[int] = []
+    versions: list[int] = []
     for span in spans:
         version = version_in(span.version, run)
         if version is None:
             raise WrongVersion(
                 f"it samples from weights labelled {span.version!r}, which are not run {run}'s"
             )
-        if span.start != len(found):
-            raise Unusable(f"versions of tokens {span.start} to {span.end} came where {len(found)} was due")
-        found += [version] * (span.end - span.start)
-    if len(found) != tokens:
+        if span.start != len(versions):
+            raise Unusable(
+                f"versions of tokens {span.start} to {span.end} came where {len(versions)} was due"
+            )
+        versions += [version] * (span.end - span.start)
+    if len(versions) != tokens:
         raise Unusable(
-            f"{tokens} tokens came with the versions of {len(found)}: vLLM 0.32 or newer names all"
+            f"{tokens} tokens came with the versions of {len(versions)}: vLLM 0.32 or newer names all"
         )
-    return found
+    return versions

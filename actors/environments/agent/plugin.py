@@ -39,18 +39,20 @@ class AgentTasks(Environment):
 
     def evaluate(self, task: Task, evidence: Evidence, answers: Answers) -> Judgment:
         """A success from the middle of the range of rewards on (`actors.agent_reward_range`), by default from 0.5 on."""
-        reward, cut = evidence.probes.get("reward"), evidence.probes.get("cut_after")
+        reward, call_limit = evidence.probes.get("reward"), evidence.probes.get("cut_after")
         if not isinstance(reward, int | float):
-            stopped = f" before it was ended after {cut} calls (actors.agent_steps)" if cut else ""
+            stopped = (
+                f" before it was ended after {call_limit} calls (actors.agent_steps)" if call_limit else ""
+            )
             return undecided(
                 f"the agent sent no reward{stopped}: POST it to HINDCAST_EPISODE_URL/reward, or judge with --reward"
             )
         share = reward_share(evidence)
-        shown = f", {share:g} of its range" if "reward_range" in evidence.probes else ""
-        found = decided(
-            share >= SUCCESS, f"the agent's reward is {reward:g}{shown}; {SUCCESS:g} is a success"
+        share_text = f", {share:g} of its range" if "reward_range" in evidence.probes else ""
+        judgment = decided(
+            share >= SUCCESS, f"the agent's reward is {reward:g}{share_text}; {SUCCESS:g} is a success"
         )
-        return Judgment(outcome=found.outcome, reward=share, reason=found.reason)
+        return Judgment(outcome=judgment.outcome, reward=share, reason=judgment.reason)
 
 
 ENVIRONMENT = AgentTasks()

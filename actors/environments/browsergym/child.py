@@ -58,16 +58,16 @@ class DriverReply(msgspec.Struct, frozen=True, kw_only=True):
 class DriverProcess:
     """One process of BrowserGym. `start` makes it, `close` ends it."""
 
-    def __init__(self, process: asyncio.subprocess.Process, resources: ExitStack, words: IO[bytes]) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, resources: ExitStack, stderr: IO[bytes]) -> None:
         self._process = process
         self._resources = resources
-        self._words = words
+        self._stderr = stderr
 
     @classmethod
-    async def start(cls, python: str, *, driver: Path, given: Mapping[str, str]) -> "DriverProcess":
-        """Start it, with the variables `given` unless our own environment has them. Raises EnvironmentFailed."""
+    async def start(cls, python: str, *, driver: Path, variables: Mapping[str, str]) -> "DriverProcess":
+        """Start it, with the variables `variables` unless our own environment has them. Raises EnvironmentFailed."""
         resources = ExitStack()  # closed with the process
-        words = resources.enter_context(tempfile.TemporaryFile())  # noqa: SIM115  (it is one)
+        stderr = resources.enter_context(tempfile.TemporaryFile())  # noqa: SIM115  (it is one)
         folder = resources.enter_context(scratch_folder())
         try:
             process = await asyncio.create_subprocess_exec(
@@ -75,9 +75,9 @@ class DriverProcess:
                 str(driver),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
-                stderr=words,
+                stderr=stderr,
                 limit=MAX_LINE_BYTES,
-                env={**given, **os.environ, "TMPDIR": str(folder)},
+                env={**variables, **os.environ, "TMPDIR": str(folder)},
                 start_new_session=True,
             )
         except OSError as error:
@@ -85,7 +85,7 @@ class DriverProcess:
             raise EnvironmentFailed(
                 f"sites.browsergym_python is {python!r}, which does not start: {error.strerror}"
             ) from error
-        return cls(process, resources, words)
+        return cls(process, resources, stderr)
 
     async def ask(self, order: dict[str, Any], *, limit_s: float) -> DriverReply:
         """Return the reply to an order. Raises EnvironmentFailed; the process is unusable afterwards."""
@@ -130,5 +130,5 @@ class DriverProcess:
                 await self._process.wait()
 
     def _last_words(self) -> str:
-        self._words.seek(0)
-        return str(self._words.read().decode(errors="replace").strip()[-WORDS_CHARS:]) or "it said nothing"
+        self._stderr.seek(0)
+        return str(self._stderr.read().decode(errors="replace").strip()[-WORDS_CHARS:]) or "it said nothing"

@@ -21,36 +21,36 @@ INTERACTIVE = {
 }  # fmt: skip
 
 
-def plain(tree: dict[str, Any], extra: dict[str, Any]) -> list[dict[str, Any]]:
+def visible_nodes(tree: dict[str, Any], extra: dict[str, Any]) -> list[dict[str, Any]]:
     """The visible nodes of an accessibility tree, in its order: role, name, value, states, bid, acts, depth."""
     nodes = tree.get("nodes", [])
     by_id = {node["nodeId"]: node for node in nodes}
-    found: list[dict[str, Any]] = []
+    visible: list[dict[str, Any]] = []
     waiting = [(nodes[0]["nodeId"], 0)] if nodes else []
-    while waiting and len(found) < MAX_NODES:
-        number, depth = waiting.pop()
-        node = by_id.get(number)
+    while waiting and len(visible) < MAX_NODES:
+        node_id, depth = waiting.pop()
+        node = by_id.get(node_id)
         if node is None:
             continue
-        shown = _shown(node, extra, depth)
-        if shown is not None:
-            found.append(shown)
-        below = depth + (shown is not None)
-        waiting += [(child, below) for child in reversed(node.get("childIds", []))]
-    return found
+        node_reply = _visible_node(node, extra, depth)
+        if node_reply is not None:
+            visible.append(node_reply)
+        child_depth = depth + (node_reply is not None)
+        waiting += [(child, child_depth) for child in reversed(node.get("childIds", []))]
+    return visible
 
 
-def _shown(node: dict[str, Any], extra: dict[str, Any], depth: int) -> dict[str, Any] | None:
+def _visible_node(node: dict[str, Any], extra: dict[str, Any], depth: int) -> dict[str, Any] | None:
     role = node.get("role", {}).get("value", "")
     name = str(node.get("name", {}).get("value") or "").strip()
     bid = node.get("browsergym_id")
-    about = extra.get(bid, {}) if bid else {}
-    acts = bool(bid) and (role in INTERACTIVE or bool(about.get("clickable")))
+    extra_properties = extra.get(bid, {}) if bid else {}
+    acts = bool(bid) and (role in INTERACTIVE or bool(extra_properties.get("clickable")))
     if node.get("ignored") or role in ("InlineTextBox", "RootWebArea", "none") or not (name or acts):
         return None
-    if about.get("visibility") is not None and about["visibility"] < 0.5:
+    if extra_properties.get("visibility") is not None and extra_properties["visibility"] < 0.5:
         return None
-    states = {one["name"]: one.get("value", {}).get("value") for one in node.get("properties", [])}
+    states = {entry["name"]: entry.get("value", {}).get("value") for entry in node.get("properties", [])}
     return {
         "role": role,
         "name": name,
@@ -63,7 +63,7 @@ def _shown(node: dict[str, Any], extra: dict[str, Any], depth: int) -> dict[str,
     }
 
 
-def seen(observation: dict[str, Any]) -> dict[str, Any]:
+def observation_reply(observation: dict[str, Any]) -> dict[str, Any]:
     """The part of an observation that goes into a reply."""
     return {
         "goal": str(observation.get("goal") or ""),
@@ -71,7 +71,7 @@ def seen(observation: dict[str, Any]) -> dict[str, Any]:
         "tabs": [str(title) for title in observation.get("open_pages_titles", ())],
         "active": int(observation.get("active_page_index", [0])[0]),
         "error": str(observation.get("last_action_error") or ""),
-        "nodes": plain(observation["axtree_object"], observation.get("extra_element_properties", {})),
+        "nodes": visible_nodes(observation["axtree_object"], observation.get("extra_element_properties", {})),
     }
 
 
@@ -93,7 +93,7 @@ class Player:
             order["id"], headless=True, action_mapping=calls.to_python_code, disable_env_checker=True
         )
         observation, _ = self._environment.reset(seed=order["seed"])
-        return {**seen(observation), "reward": 0.0, "ended": False}
+        return {**observation_reply(observation), "reward": 0.0, "ended": False}
 
     def step(self, order: dict[str, Any]) -> dict[str, Any]:
         """Execute calls, one after the other."""
@@ -106,7 +106,7 @@ class Player:
             ended = bool(terminated or truncated)
             if ended or observation.get("last_action_error"):
                 break
-        return {**seen(observation), "reward": earned, "ended": ended}
+        return {**observation_reply(observation), "reward": earned, "ended": ended}
 
     def close(self) -> None:
         """Close its browsers."""
@@ -129,7 +129,7 @@ def use_browser(path: str) -> None:
 
 def main() -> None:
     """Execute orders until the input ends."""
-    told = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     if os.environ.get("HINDCAST_BROWSER"):
         use_browser(os.environ["HINDCAST_BROWSER"])
@@ -142,8 +142,8 @@ def main() -> None:
             reply = player.reset(order) if order["do"] == "reset" else player.step(order)
         except Exception as error:
             reply = {"failed": f"{type(error).__name__}: {error}"}
-        told.write(json.dumps(reply) + "\n")
-        told.flush()
+        replies.write(json.dumps(reply) + "\n")
+        replies.flush()
     player.close()
 
 

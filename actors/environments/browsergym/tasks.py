@@ -18,13 +18,17 @@ class BrowsergymTasks(TaskSource):
 
     def __init__(self, settings: SiteSettings) -> None:
         """Raises SettingsError where an id does not begin with `browsergym/`, or there is none."""
-        wrong = [one for one in settings.browsergym_tasks if not one.startswith(PREFIX) or one == PREFIX]
+        wrong = [
+            task_id
+            for task_id in settings.browsergym_tasks
+            if not task_id.startswith(PREFIX) or task_id == PREFIX
+        ]
         if wrong or not settings.browsergym_tasks:
             raise SettingsError(
                 f"sites.browsergym_tasks is {list(settings.browsergym_tasks)}: name gym ids such as "
                 f"'{PREFIX}miniwob.click-test'"
             )
-        self._ids = {one.removeprefix(PREFIX): one for one in settings.browsergym_tasks}
+        self._ids = {task_id.removeprefix(PREFIX): task_id for task_id in settings.browsergym_tasks}
         self._max_steps = settings.browsergym_max_steps
 
     def families(self) -> tuple[str, ...]:
@@ -50,9 +54,9 @@ def evaluate(task: Task, evidence: Evidence) -> Judgment:
     reward = evidence.probes.get("reward")
     if not isinstance(reward, int | float):
         return undecided(f"{task.family}: the evidence holds no reward")
-    words = f"{task.family}: BrowserGym's reward is {reward:g}"
+    reason = f"{task.family}: BrowserGym's reward is {reward:g}"
     if reward > 0:
-        return Judgment(outcome="success", reward=min(1.0, float(reward)), reason=words)
+        return Judgment(outcome="success", reward=min(1.0, float(reward)), reason=reason)
     if not evidence.probes.get("ended"):
-        words = f"{task.family}: the task was not brought to an end"
-    return decided(False, words)
+        reason = f"{task.family}: the task was not brought to an end"
+    return decided(False, reason)

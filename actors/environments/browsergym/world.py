@@ -42,47 +42,47 @@ KINDS = {
 TAGS = {"link": "a", "button": "button", "heading": "h", "image": "img", "text": "p", "clickable": "div"}
 
 
-def page_of(seen: DriverReply) -> tuple[Page, dict[int, str]]:
+def page_of(reply: DriverReply) -> tuple[Page, dict[int, str]]:
     """Return the page, and the `bid` of each of its numbers."""
     nodes: list[Node] = []
     bids: dict[int, str] = {}
     spoken: tuple[str, ...] = ()
-    for one in seen.nodes:
+    for node in reply.nodes:
         if len(nodes) == LIMITS["nodes"]:
             break
-        if one.role == "StaticText" and one.name in spoken:
+        if node.role == "StaticText" and node.name in spoken:
             continue  # the text of a link, button or field appears below it again
-        number = len(bids) + 1 if one.acts and one.bid and not one.disabled else None
-        if number is not None and one.bid:
-            bids[number] = one.bid
-        nodes.append(_node(one, number))
-        spoken = (one.name, str(one.value))
-    title = seen.tabs[seen.active] if 0 <= seen.active < len(seen.tabs) else ""
+        number = len(bids) + 1 if node.acts and node.bid and not node.disabled else None
+        if number is not None and node.bid:
+            bids[number] = node.bid
+        nodes.append(_node(node, number))
+        spoken = (node.name, str(node.value))
+    title = reply.tabs[reply.active] if 0 <= reply.active < len(reply.tabs) else ""
     page = Page(
-        url=seen.url,
-        title=_cut(title),
+        url=reply.url,
+        title=_truncate(title),
         nodes=tuple(nodes),
-        truncated=len(seen.nodes) > LIMITS["nodes"],
+        truncated=len(reply.nodes) > LIMITS["nodes"],
     )
     return page, bids
 
 
-def _node(one: SeenNode, number: int | None) -> Node:
-    kind = KINDS.get(one.role, "clickable" if one.acts else "text")
+def _node(node: SeenNode, number: int | None) -> Node:
+    kind = KINDS.get(node.role, "clickable" if node.acts else "text")
     field = kind in ("input", "select")
     return Node(
         kind=kind,
         tag=TAGS.get(kind, kind if kind == "select" else "input"),
-        text=_cut(one.name),
+        text=_truncate(node.name),
         id=number,
-        value=_cut("" if one.value is None else str(one.value)) if field else None,
-        checked=str(one.checked).lower() == "true" if kind in ("checkbox", "radio") else None,
-        disabled=one.disabled,
-        depth=one.depth,
+        value=_truncate("" if node.value is None else str(node.value)) if field else None,
+        checked=str(node.checked).lower() == "true" if kind in ("checkbox", "radio") else None,
+        disabled=node.disabled,
+        depth=node.depth,
     )
 
 
-def _cut(text: str) -> str:
+def _truncate(text: str) -> str:
     text = " ".join(text.split())
     return text if len(text) <= LIMITS["text"] else text[: LIMITS["text"] - 1] + "…"
 
@@ -120,31 +120,33 @@ class BrowsergymWorld:
         self._bids: dict[int, str] = {}
         self._reward = 0.0
         self._ended = False
-        self._last: DriverReply | None = None
+        self._last_reply: DriverReply | None = None
 
     async def reset(self, task: Task) -> ResetResult:
         """Start the process and the task. Raises EnvironmentFailed."""
         await self.close()
-        given = {"MINIWOB_URL": PAGES.as_uri() + "/"}  # a variable in the user's environment takes precedence
+        variables = {
+            "MINIWOB_URL": PAGES.as_uri() + "/"
+        }  # a variable in the user's environment takes precedence
         browser = find_browser(self._settings.actors.browser_path)
         self._child = await DriverProcess.start(
             self._settings.sites.browsergym_python,
             driver=self._driver,
-            given=given | ({"HINDCAST_BROWSER": browser} if browser else {}),
+            variables=variables | ({"HINDCAST_BROWSER": browser} if browser else {}),
         )
         self._reward, self._ended = 0.0, False
-        seen = await self._child.ask(
+        reply = await self._child.ask(
             {"do": "reset", "id": task.goal["id"], "seed": task.seed}, limit_s=RESET_S
         )
-        return ResetResult(instruction=task.instruction or seen.goal, observation=self._observe(seen))
+        return ResetResult(instruction=task.instruction or reply.goal, observation=self._observe(reply))
 
     async def step(self, action: Action | ParseFailure) -> StepOutcome:
         """Execute an action. Raises EnvironmentFailed where BrowserGym does not answer."""
         began = time.perf_counter()
         result, detail = await self._act(action)
         acted = time.perf_counter()
-        assert self._last is not None
-        observation = self._observe(self._last)
+        assert self._last_reply is not None
+        observation = self._observe(self._last_reply)
         return StepOutcome(
             result=result,
             detail=detail,
@@ -162,9 +164,9 @@ class BrowsergymWorld:
         """Send the answer to the task and return its reward as evidence."""
         if answer is not None and not self._ended:
             await self._do([write_browsergym(Action(name="exit", argument=answer))])
-        assert self._last is not None
+        assert self._last_reply is not None
         probes = {"reward": self._reward, "ended": self._ended, "infeasible": answer == INFEASIBLE}
-        return Evidence(answer=answer, final_url=self._last.url, probes=probes)
+        return Evidence(answer=answer, final_url=self._last_reply.url, probes=probes)
 
     async def close(self) -> None:
         """End the process. Never raises, bounded in time."""
@@ -187,15 +189,15 @@ class BrowsergymWorld:
         """Execute calls; returns BrowserGym's error, or an empty text."""
         if self._child is None:
             raise EnvironmentFailed("The world was used before reset or after close.")
-        self._last = await self._child.ask({"do": "step", "calls": calls}, limit_s=self._limit_s)
-        self._reward += self._last.reward
-        self._ended = self._ended or self._last.ended
-        return self._last.error
+        self._last_reply = await self._child.ask({"do": "step", "calls": calls}, limit_s=self._limit_s)
+        self._reward += self._last_reply.reward
+        self._ended = self._ended or self._last_reply.ended
+        return self._last_reply.error
 
-    def _observe(self, seen: DriverReply) -> Observation:
-        self._last = seen
-        page, self._bids = page_of(seen)
-        return observe(page, tabs=seen.tabs, active_tab=seen.active)
+    def _observe(self, reply: DriverReply) -> Observation:
+        self._last_reply = reply
+        page, self._bids = page_of(reply)
+        return observe(page, tabs=reply.tabs, active_tab=reply.active)
 
 
 def calls_of(action: Action, bid: str | None) -> list[str]:

@@ -219,14 +219,14 @@ UNPLAYABLE: dict[str, Unplayable] = {
 
 def why_not(name: str) -> str:
     """The error for an unknown family, with what can be done."""
-    known = UNPLAYABLE.get(name)
-    if known is not None:
+    unplayable = UNPLAYABLE.get(name)
+    if unplayable is not None:
         return (
-            f"MiniWoB++'s page {name!r} cannot be played here: {known.reason} ({known.kind}). "
+            f"MiniWoB++'s page {name!r} cannot be played here: {unplayable.reason} ({unplayable.kind}). "
             "docs/miniwob.md lists the families that can."
         )
-    near = nearest(name, FAMILIES, limit=3)
+    similar_names = nearest(name, FAMILIES, limit=3)
     return (
-        f"MiniWoB++ has no page {name!r}{'; near it are ' + ', '.join(near) if near else ''}. "
+        f"MiniWoB++ has no page {name!r}{'; near it are ' + ', '.join(similar_names) if similar_names else ''}. "
         "docs/miniwob.md lists the families."
     )

@@ -54,12 +54,12 @@ class MiniwobSite(Site):
 
     async def probe(self, page: BrowserPage, task: Task) -> dict[str, Any]:
         """Raw reward (without the time penalty), whether the problem is done, and the page's reason."""
-        found = await page.evaluate(
+        page_state = await page.evaluate(
             "() => ({ raw_reward: window.WOB_RAW_REWARD_GLOBAL, done: window.WOB_DONE_GLOBAL, "
             "reason: window.WOB_REWARD_REASON })"
         )
         return {
-            "raw_reward": float(found.get("raw_reward") or 0),
-            "done": bool(found.get("done")),
-            "reason": str(found.get("reason") or ""),
+            "raw_reward": float(page_state.get("raw_reward") or 0),
+            "done": bool(page_state.get("done")),
+            "reason": str(page_state.get("reason") or ""),
         }

@@ -48,7 +48,7 @@ def evaluate(task: Task, evidence: Evidence) -> Judgment:
             outcome="failure", reward=0.0, reason=f"{task.family}: the page was not brought to an end"
         )
     reason = evidence.probes.get("reason")
-    words = f"{task.family}: the page's raw reward is {raw:g}" + (f" ({reason})" if reason else "")
+    verdict_text = f"{task.family}: the page's raw reward is {raw:g}" + (f" ({reason})" if reason else "")
     if raw > 0:
-        return Judgment(outcome="success", reward=min(1.0, float(raw)), reason=words)
-    return decided(False, words)
+        return Judgment(outcome="success", reward=min(1.0, float(raw)), reason=verdict_text)
+    return decided(False, verdict_text)

@@ -76,7 +76,7 @@ class PythonEnvironment(Environment):
         self._max_steps = _attribute(make, "max_steps", MAX_STEPS, int)
         self._success = _attribute(make, "success", SUCCESS, float)
         self.state_version = _attribute(make, "state_version", 1, int)
-        if not self._families or not all(isinstance(one, str) and one for one in self._families):
+        if not self._families or not all(isinstance(family, str) and family for family in self._families):
             raise PluginError(
                 f"{_called(make)}.families is {self._families!r}: it must be names, such as ('easy', 'hard')"
             )
@@ -100,47 +100,47 @@ class PythonEnvironment(Environment):
         total = evidence.probes.get("reward")
         if not isinstance(total, int | float):
             return undecided(f"{task.full_family}: the evidence holds no reward")
-        found = decided(
+        judgment = decided(
             total >= self._success, f"its rewards add up to {total:g}; {self._success:g} is a success"
         )
-        return Judgment(outcome=found.outcome, reward=reward_share(evidence), reason=found.reason)
+        return Judgment(outcome=judgment.outcome, reward=reward_share(evidence), reason=judgment.reason)
 
     def families(self, settings: Settings) -> tuple[str, ...]:
         """See `Environment.families`."""
         return self._families
 
 
-def as_environment(_name: str, found: Any) -> Any:
+def as_environment(_name: str, plugin: Any) -> Any:
     """A plain class with `reset` and `step`, or a function that makes such objects, as an `Environment`; others as they are.
 
     Raises:
         PluginError: a class lacks one of the two.
 
     """
-    if isinstance(found, Environment) or not callable(found):
-        return found
-    if isinstance(found, type) and issubclass(found, Environment):
-        return found  # the class in place of its object: the caller says so
-    if not isinstance(found, type):
-        return found if inspect.signature(found).parameters else PythonEnvironment(found)
-    lacking = [name for name in ("reset", "step") if not callable(getattr(found, name, None))]
+    if isinstance(plugin, Environment) or not callable(plugin):
+        return plugin
+    if isinstance(plugin, type) and issubclass(plugin, Environment):
+        return plugin  # the class in place of its object: the caller says so
+    if not isinstance(plugin, type):
+        return plugin if inspect.signature(plugin).parameters else PythonEnvironment(plugin)
+    lacking = [name for name in ("reset", "step") if not callable(getattr(plugin, name, None))]
     if lacking:
         raise PluginError(
-            f"the class {_called(found)} has no {' and no '.join(lacking)}: an environment in Python has reset(seed), which "
+            f"the class {_called(plugin)} has no {' and no '.join(lacking)}: an environment in Python has reset(seed), which "
             "returns the first text, and step(action), which returns the next text, the reward and whether the episode is "
             "over (docs/python.md)"
         )
-    return PythonEnvironment(found)
+    return PythonEnvironment(plugin)
 
 
 def _attribute(make: Any, name: str, default: Any, kind: type) -> Any:
-    found = getattr(make, name, default)
-    if isinstance(found, property):
+    value = getattr(make, name, default)
+    if isinstance(value, property):
         return default
     try:
-        return (found,) if kind is tuple and isinstance(found, str) else kind(found)
+        return (value,) if kind is tuple and isinstance(value, str) else kind(value)
     except (TypeError, ValueError) as error:
-        raise PluginError(f"{_called(make)}.{name} is {found!r}: {error}") from error
+        raise PluginError(f"{_called(make)}.{name} is {value!r}: {error}") from error
 
 
 def _called(make: Any) -> str:

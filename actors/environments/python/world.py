@@ -35,8 +35,8 @@ CLOSE_S = 2.0
 def page_of(address: str, text: str, choices: tuple[str, ...]) -> Page:
     """A text as a page: a node per line, then numbered choices, or the field for any text."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    shown = lines[: LIMITS["nodes"]]
-    nodes = [Node(kind="text", tag="p", text=line) for line in shown]
+    first_lines = lines[: LIMITS["nodes"]]
+    nodes = [Node(kind="text", tag="p", text=line) for line in first_lines]
     if choices:
         nodes += [
             Node(kind="button", tag="button", text=choice, id=number)
@@ -44,7 +44,7 @@ def page_of(address: str, text: str, choices: tuple[str, ...]) -> Page:
         ]
     else:
         nodes.append(Node(kind="textarea", tag="textarea", text="Answer", id=FIELD))
-    return Page(url=address, title="", nodes=tuple(nodes), truncated=len(lines) > len(shown))
+    return Page(url=address, title="", nodes=tuple(nodes), truncated=len(lines) > len(first_lines))
 
 
 class PythonVenue:
@@ -68,7 +68,7 @@ class PythonWorld:
         self._make = make
         self._settings = settings
         self._thread = DaemonThread("environment")
-        self._held: Any = None
+        self._environment: Any = None
         self._address = f"text:{name}"
         self._choices: tuple[str, ...] = ()
         self._reward = 0.0
@@ -77,19 +77,23 @@ class PythonWorld:
     async def reset(self, task: Task) -> ResetResult:
         """Make an object and reset it. Raises EnvironmentFailed where its code raises or takes too long."""
         limit_s = self._settings.page_timeout_s
-        self._held = await self._call("__init__", self._make, limit_s=limit_s)
+        self._environment = await self._call("__init__", self._make, limit_s=limit_s)
         self._address = f"text:{task.full_family}"
         self._reward, self._ended = 0.0, False
-        known = {"seed": task.seed, "family": task.family}
-        taken = inspect.signature(self._held.reset).parameters
-        takes_all = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in taken.values())
-        given = {name: value for name, value in known.items() if takes_all or name in taken}
-        found = await self._call("reset", partial(self._held.reset, **given), limit_s=limit_s)
-        first = found[0] if isinstance(found, tuple) and found else found
-        words = getattr(self._held, "instruction", "") or inspect.getdoc(type(self._held)) or INSTRUCTION
+        arguments = {"seed": task.seed, "family": task.family}
+        parameters = inspect.signature(self._environment.reset).parameters
+        takes_all = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
+        accepted = {name: value for name, value in arguments.items() if takes_all or name in parameters}
+        result = await self._call("reset", partial(self._environment.reset, **accepted), limit_s=limit_s)
+        text = result[0] if isinstance(result, tuple) and result else result
+        instruction = (
+            getattr(self._environment, "instruction", "")
+            or inspect.getdoc(type(self._environment))
+            or INSTRUCTION
+        )
         return ResetResult(
-            instruction=str(words).strip().split("\n\n")[0].replace("\n", " "),
-            observation=self._observe(first),
+            instruction=str(instruction).strip().split("\n\n")[0].replace("\n", " "),
+            observation=self._observe(text),
         )
 
     async def step(self, action: Action | ParseFailure) -> StepOutcome:
@@ -118,62 +122,62 @@ class PythonWorld:
 
     async def close(self) -> None:
         """Call the object's `close`, if it has one. Never raises, bounded in time."""
-        held, self._held = self._held, None
-        if callable(getattr(held, "close", None)):
+        environment, self._environment = self._environment, None
+        if callable(getattr(environment, "close", None)):
             with suppress(EnvironmentFailed):
-                await self._call("close", held.close, limit_s=CLOSE_S)
+                await self._call("close", environment.close, limit_s=CLOSE_S)
         self._thread.stop()
 
     async def _act(self, action: Action | ParseFailure) -> tuple[StepResult, str, Observation]:
         if isinstance(action, ParseFailure):
-            return "parse_failure", action.reason, self._shown
+            return "parse_failure", action.reason, self._observation
         text = self._text_of(action)
         if text is None:
             offered = "a click on a choice" if self._choices else f"typing into [{FIELD}]"
-            return "not_actionable", f"{action.name} does nothing here; expected {offered}", self._shown
+            return "not_actionable", f"{action.name} does nothing here; expected {offered}", self._observation
         await self._send(text)
-        return "ok", "", self._shown
+        return "ok", "", self._observation
 
     def _text_of(self, action: Action) -> str | None:
         """What an action sends; None: nothing."""
         if not self._choices:
             is_typed = action.name in ("Type", "Search") and action.element == FIELD
             return action.argument if is_typed else None
-        place = action.element
-        if action.name != "Click" or place is None or not 1 <= place <= len(self._choices):
+        number = action.element
+        if action.name != "Click" or number is None or not 1 <= number <= len(self._choices):
             return None
-        return self._choices[place - 1]
+        return self._choices[number - 1]
 
     async def _send(self, text: str) -> None:
-        found = await self._call(
-            "step", partial(self._held.step, text), limit_s=self._settings.action_timeout_s
+        result = await self._call(
+            "step", partial(self._environment.step, text), limit_s=self._settings.action_timeout_s
         )
-        if not isinstance(found, tuple) or len(found) not in (3, 4, 5):
+        if not isinstance(result, tuple) or len(result) not in (3, 4, 5):
             raise EnvironmentFailed(
-                f"{self._name}: step returned {type(found).__name__} {str(found)[:80]!r}; expected a text, a reward and whether "
+                f"{self._name}: step returned {type(result).__name__} {str(result)[:80]!r}; expected a text, a reward and whether "
                 "the episode is over (or Gymnasium's five values)"
             )
-        over = found[2:4] if len(found) == 5 else found[2:3]
+        end_flags = result[2:4] if len(result) == 5 else result[2:3]
         try:
-            self._reward += float(found[1])
+            self._reward += float(result[1])
         except (TypeError, ValueError) as error:
             raise EnvironmentFailed(
-                f"{self._name}: step returned the reward {found[1]!r}: {error}"
+                f"{self._name}: step returned the reward {result[1]!r}: {error}"
             ) from error
-        self._ended = any(bool(one) for one in over)
-        self._observe(found[0])
+        self._ended = any(bool(flag) for flag in end_flags)
+        self._observe(result[0])
 
     def _observe(self, text: object) -> Observation:
-        self._choices = tuple(str(one) for one in getattr(self._held, "choices", None) or ())
-        self._shown = observe(page_of(self._address, str(text), self._choices))
-        return self._shown
+        self._choices = tuple(str(choice) for choice in getattr(self._environment, "choices", None) or ())
+        self._observation = observe(page_of(self._address, str(text), self._choices))
+        return self._observation
 
     async def _call(self, name: str, function: Callable[[], Any], *, limit_s: float) -> Any:
         """Call the class's code. Raises EnvironmentFailed with its file and line, or with the limit that it exceeded."""
         try:
             async with asyncio.timeout(limit_s):
-                found = await self._thread.call(function)
-                return await found if inspect.isawaitable(found) else found
+                result = await self._thread.call(function)
+                return await result if inspect.isawaitable(result) else result
         except TimeoutError as error:
             raise EnvironmentFailed(
                 f"{self._name}: {name} took longer than {limit_s:g} s (actors.action_timeout_s for step, actors.page_timeout_s "

@@ -257,9 +257,9 @@ class StoreSearchIndex:
         quoted = [f'"{token}"' for token in tokens_of(query)]
         if not quoted:
             return SearchResult(products=(), exact=False)
-        found = self._match(" AND ".join(quoted), len(self._catalogue.products))
-        if found:
-            return SearchResult(products=sorted_by(found, sort), exact=True)
+        matches = self._match(" AND ".join(quoted), len(self._catalogue.products))
+        if matches:
+            return SearchResult(products=sorted_by(matches, sort), exact=True)
         return SearchResult(products=sorted_by(self._match(" OR ".join(quoted), CLOSEST), sort), exact=False)
 
     def close(self) -> None:

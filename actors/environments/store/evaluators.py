@@ -74,8 +74,8 @@ def evaluate(task: Task, evidence: Evidence) -> Judgment:
     if family is None:
         return undecided(f"no evaluator for the family {task.family!r}")
     if record.catalogue != task.goal.get("catalogue"):
-        wanted = task.goal.get("catalogue")
-        return undecided(f"the store showed catalogue {record.catalogue}, the task is about {wanted}")
+        task_catalogue = task.goal.get("catalogue")
+        return undecided(f"the store showed catalogue {record.catalogue}, the task is about {task_catalogue}")
     finding = family.check(task.goal, _ending(record, evidence.answer))
     return decided(finding.success, finding.reason)
 
@@ -86,11 +86,11 @@ def achieved_goals(evidence: Evidence) -> tuple[StoreGoalAchieved, ...]:
     if isinstance(record, str):
         return ()
     ending = _ending(record, evidence.answer)
-    found: list[StoreGoalAchieved] = []
+    goals: list[StoreGoalAchieved] = []
     for family in FAMILIES.values():
         for index, reached in enumerate(distinct(family.reached(ending))):
             random = Random(derive_seed(record.seed, "store", "hindsight", family.name, index))
-            found.append(
+            goals.append(
                 StoreGoalAchieved(
                     family=family.name,
                     goal={**reached.goal, "catalogue": record.catalogue},
@@ -98,7 +98,7 @@ def achieved_goals(evidence: Evidence) -> tuple[StoreGoalAchieved, ...]:
                     ordinal=reached.ordinal,
                 )
             )
-    return tuple(sorted(found, key=lambda achieved: achieved.ordinal))
+    return tuple(sorted(goals, key=lambda achieved: achieved.ordinal))
 
 
 CHANGES: Mapping[str, frozenset[str]] = {
@@ -136,13 +136,13 @@ def objection(task: Task, evidence: Evidence) -> str:
 
 def pages_after_change(record: VisitRecord) -> tuple[str, ...]:
     """Pages opened after the one that answered the last change, in words; empty where nothing was changed."""
-    state, last = record.opening, None
-    for place, fact in enumerate(record.journal):
+    state, last_change = record.opening, None
+    for index, fact in enumerate(record.journal):
         following = apply(state, fact)
-        last, state = (place if following != state else last), following
-    if last is None:
+        last_change, state = (index if following != state else last_change), following
+    if last_change is None:
         return ()
-    return tuple(_page(fact) for fact in record.journal[last + 2 :])
+    return tuple(_page(fact) for fact in record.journal[last_change + 2 :])
 
 
 def _page(fact: AnyFact) -> str:
@@ -162,27 +162,27 @@ def _page(fact: AnyFact) -> str:
 def side_effects(family: str, opening: VisitorState, state: VisitorState) -> list[str]:
     """What a visit changed in addition to what a goal of its family asks for, in words."""
     allowed = CHANGES[family]
-    found = [
-        f"the {part} of the visitor"
-        for part in VisitorState.__struct_fields__
-        if part not in allowed and getattr(state, part) != getattr(opening, part)
+    changes = [
+        f"the {field} of the visitor"
+        for field in VisitorState.__struct_fields__
+        if field not in allowed and getattr(state, field) != getattr(opening, field)
     ]
     if family == "buy":
-        found += _beside_the_order(opening, state)
-    return found
+        changes += _changes_of_other_orders(opening, state)
+    return changes
 
 
-def _beside_the_order(opening: VisitorState, state: VisitorState) -> list[str]:
+def _changes_of_other_orders(opening: VisitorState, state: VisitorState) -> list[str]:
     """Buying adds one order; the rules check that one alone."""
-    before = {order.number: order for order in opening.orders}
-    found = [
+    orders_at_start = {order.number: order for order in opening.orders}
+    changes = [
         f"order {order.number}"
         for order in state.orders
-        if order.number in before and order != before[order.number]
+        if order.number in orders_at_start and order != orders_at_start[order.number]
     ]
-    found += [
+    changes += [
         f"where order {order.number} goes"
         for order in state.orders
-        if order.number not in before and order.address != opening.address
+        if order.number not in orders_at_start and order.address != opening.address
     ]
-    return found
+    return changes

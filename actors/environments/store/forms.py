@@ -57,18 +57,18 @@ class Forms:
         """Put a product into the cart; every option must be chosen."""
         product = self._shop.product(request)
         if product is None:
-            return self._shop.missing(session, "product")
-        given = await fields_of(request)
-        colour, size, quantity = given.get("colour", ""), given.get("size", ""), given.get("quantity", "1")
-        chosen = {"colour": colour, "size": size}
-        back = f"/product/{product.id}?{urlencode({k: v for k, v in chosen.items() if v})}"
+            return self._shop.not_found_page(session, "product")
+        fields = await fields_of(request)
+        colour, size, quantity = fields.get("colour", ""), fields.get("size", ""), fields.get("quantity", "1")
+        options = {"colour": colour, "size": size}
+        product_address = f"/product/{product.id}?{urlencode({k: v for k, v in options.items() if v})}"
         if product.colours and colour not in product.colours:
-            return self._shop.refuse(session, back, "colour")
+            return self._shop.refuse(session, product_address, "colour")
         if product.sizes and size not in product.sizes:
-            return self._shop.refuse(session, back, "size")
+            return self._shop.refuse(session, product_address, "size")
         count = number_of(quantity)
         if count is None or not 1 <= count <= MAX_QUANTITY:
-            return self._shop.refuse(session, back, "quantity")
+            return self._shop.refuse(session, product_address, "quantity")
         line = CartLine(
             product=product.id,
             colour=colour if product.colours else "",
@@ -80,15 +80,17 @@ class Forms:
         session.record(Added(line=line))
         return go("/cart")
 
-    async def _held(self, request: Request, session: Session) -> tuple[CartLine | None, dict[str, str]]:
-        given = await fields_of(request)
-        key = (number_of(given.get("product", "")), given.get("colour", ""), given.get("size", ""))
+    async def _line_in_cart(
+        self, request: Request, session: Session
+    ) -> tuple[CartLine | None, dict[str, str]]:
+        fields = await fields_of(request)
+        key = (number_of(fields.get("product", "")), fields.get("colour", ""), fields.get("size", ""))
         cart = session.state.cart
-        return next((line for line in cart if (line.product, line.colour, line.size) == key), None), given
+        return next((line for line in cart if (line.product, line.colour, line.size) == key), None), fields
 
     async def remove(self, request: Request, session: Session) -> Response:
         """Remove a line from the cart."""
-        line, _ = await self._held(request, session)
+        line, _ = await self._line_in_cart(request, session)
         if line is None:
             return self._shop.refuse(session, "/cart", "not_in_cart")
         session.record(Removed(line=line))
@@ -96,10 +98,10 @@ class Forms:
 
     async def requantify(self, request: Request, session: Session) -> Response:
         """Change the quantity of a line."""
-        line, given = await self._held(request, session)
+        line, fields = await self._line_in_cart(request, session)
         if line is None:
             return self._shop.refuse(session, "/cart", "not_in_cart")
-        count = number_of(given.get("quantity", ""))
+        count = number_of(fields.get("quantity", ""))
         if count is None or not 1 <= count <= MAX_QUANTITY:
             return self._shop.refuse(session, "/cart", "quantity")
         changed = CartLine(product=line.product, colour=line.colour, size=line.size, quantity=count)
@@ -110,7 +112,7 @@ class Forms:
         """Add a product to the wish list."""
         product = self._shop.product(request)
         if product is None:
-            return self._shop.missing(session, "product")
+            return self._shop.not_found_page(session, "product")
         session.record(Wished(product=product.id))
         return go("/wishes")
 
@@ -121,7 +123,7 @@ class Forms:
             session.record(Unwished(product=number))
         return go("/wishes")
 
-    async def place(self, request: Request, session: Session) -> Response:
+    async def place_order(self, request: Request, session: Session) -> Response:
         """Turn the cart into an order."""
         if not session.state.cart:
             return self._shop.refuse(session, "/cart", "cart_empty")
@@ -140,7 +142,7 @@ class Forms:
         """Cancel an order that is still in processing."""
         order = self._shop.order(request, session)
         if order is None:
-            return self._shop.missing(session, "order")
+            return self._shop.not_found_page(session, "order")
         to = f"/orders/{order.number}"
         if order.status != "processing":
             return self._shop.refuse(session, to, "too_late")
@@ -149,8 +151,8 @@ class Forms:
 
     async def move(self, request: Request, session: Session) -> Response:
         """Save the address."""
-        given = await fields_of(request)
-        name, street, city = (given.get(key, "")[:60] for key in ("name", "street", "city"))
+        fields = await fields_of(request)
+        name, street, city = (fields.get(key, "")[:60] for key in ("name", "street", "city"))
         if not (name and street and city):
             return self._shop.refuse(session, "/account/address", "address")
         session.record(Moved(address=Address(name=name, street=street, city=city)))
@@ -160,13 +162,13 @@ class Forms:
         """Save a review."""
         product = self._shop.product(request)
         if product is None:
-            return self._shop.missing(session, "product")
-        given = await fields_of(request)
-        stars, text = number_of(given.get("stars", "")), given.get("text", "")[:300]
-        to = f"/product/{product.id}/write"
+            return self._shop.not_found_page(session, "product")
+        fields = await fields_of(request)
+        stars, text = number_of(fields.get("stars", "")), fields.get("text", "")[:300]
+        form_address = f"/product/{product.id}/write"
         if stars is None or not 1 <= stars <= 5:
-            return self._shop.refuse(session, to, "stars")
+            return self._shop.refuse(session, form_address, "stars")
         if not text:
-            return self._shop.refuse(session, to, "text")
+            return self._shop.refuse(session, form_address, "text")
         session.record(Reviewed(review=WrittenReview(product=product.id, stars=stars, text=text)))
         return go(f"/product/{product.id}/reviews?note=reviewed")

@@ -57,7 +57,7 @@ class Walk(NamedTuple):
     def step_of(self, ordinal: int) -> int:
         """The step that recorded the fact of this number; -1: it was there on arrival. The last step answers."""
         return max(
-            (step for step, before in enumerate(self.ordinals) if before < ordinal),
+            (step for step, facts_before in enumerate(self.ordinals) if facts_before < ordinal),
             default=-1,
         )
 
@@ -66,37 +66,37 @@ def needed_facts(family: StoreFamily, reached: ReachedGoal, ending: VisitEnd) ->
     """Ordinals of the facts that the goal needs, in order."""
     answered = reached.ordinal > len(ending.journal)
     journal = list(ending.journal[: reached.ordinal])
-    kept = list(range(len(journal)))
+    needed = list(range(len(journal)))
 
     def holds(without: set[int]) -> bool:
         shorter = VisitEnd(
             ending.catalogue,
             opening=ending.opening,
-            journal=[journal[index] for index in kept if index not in without],
+            journal=[journal[index] for index in needed if index not in without],
             answer=ending.answer if answered else None,
         )
         if not family.check(reached.goal, shorter).success:
             return False
-        return any(again.goal == reached.goal for again in family.reached(shorter))
+        return any(other.goal == reached.goal for other in family.reached(shorter))
 
     for index in range(len(journal)):
         if holds({index}):
-            kept.remove(index)
-    return [index + 1 for index in kept]
+            needed.remove(index)
+    return [index + 1 for index in needed]
 
 
 def relevant_steps(walk: Walk, roots: Iterable[int]) -> set[int]:
     """The steps of rule 1, which `roots` gives, with those of rules 2 and 3."""
-    found: set[int] = set()
+    relevant: set[int] = set()
     first = 0
     for root in sorted(roots):
         step: int | None = root
-        while step is not None and step not in found:
-            found.add(step)
-            found |= _filled(walk, first, step)
+        while step is not None and step not in relevant:
+            relevant.add(step)
+            relevant |= _filled(walk, first, step)
             step = _opener(walk, first, step)
         first = root + 1
-    return found
+    return relevant
 
 
 def _opener(walk: Walk, first: int, step: int) -> int | None:
@@ -110,12 +110,16 @@ def _opener(walk: Walk, first: int, step: int) -> int | None:
     elsewhere = address != _address(walk.pages[first])
     if elsewhere and action.name == "exit":
         return None  # the needed facts showed what is answered
-    if elsewhere and action.element is not None and all(_shows(other, action, page) for other in walk.pages):
+    if (
+        elsewhere
+        and action.element is not None
+        and all(_shows(seen_page, action, page) for seen_page in walk.pages)
+    ):
         return None
     opened = next(
-        early
-        for early in range(first, step + 1)
-        if _address(walk.pages[early]) == address and _shows(walk.pages[early], action, page)
+        earlier_step
+        for earlier_step in range(first, step + 1)
+        if _address(walk.pages[earlier_step]) == address and _shows(walk.pages[earlier_step], action, page)
     )
     return opened - 1 if opened > first else None
 
@@ -123,13 +127,13 @@ def _opener(walk: Walk, first: int, step: int) -> int | None:
 def _shows(page: Page, action: Action, acted_on: Page) -> bool:
     """Whether a page shows the action's target from the page that it was taken on."""
     if action.name == "exit":
-        said = (action.argument or "").casefold()
-        return any(said in node.text.casefold() for node in page.nodes)
+        answer_text = (action.argument or "").casefold()
+        return any(answer_text in node.text.casefold() for node in page.nodes)
     if action.element is None:
         return True
-    sought = _node(acted_on, action.element)
-    return sought is not None and any(
-        (node.kind, _label(node)) == (sought.kind, _label(sought))
+    target = _node(acted_on, action.element)
+    return target is not None and any(
+        (node.kind, _label(node)) == (target.kind, _label(target))
         and node.id is not None
         and not node.disabled
         for node in page.nodes
@@ -146,16 +150,18 @@ def _filled(walk: Walk, first: int, step: int) -> set[int]:
     if action is None or action.name not in SENDING or _is_choice(action, page):
         return set()
     latest: dict[tuple[str, str], int] = {}
-    for early in range(step - 1, first - 1, -1):
-        if _address(walk.pages[early]) != _address(page):
+    for earlier_step in range(step - 1, first - 1, -1):
+        if _address(walk.pages[earlier_step]) != _address(page):
             break
-        done = walk.actions[early]
-        if done is None or done.element is None or not walk.worked[early]:
+        earlier_action = walk.actions[earlier_step]
+        if earlier_action is None or earlier_action.element is None or not walk.worked[earlier_step]:
             continue
-        if done.name in FILLING or (done.name == "Click" and _is_choice(done, walk.pages[early])):
-            node = _node(walk.pages[early], done.element)
+        if earlier_action.name in FILLING or (
+            earlier_action.name == "Click" and _is_choice(earlier_action, walk.pages[earlier_step])
+        ):
+            node = _node(walk.pages[earlier_step], earlier_action.element)
             if node is not None:
-                latest.setdefault((node.kind, "" if node.kind == "radio" else node.text), early)
+                latest.setdefault((node.kind, "" if node.kind == "radio" else node.text), earlier_step)
     return set(latest.values())
 
 
@@ -169,8 +175,8 @@ def _node(page: Page, number: int) -> Node | None:
 
 
 def _address(page: Page) -> tuple[str, str]:
-    parts = urlsplit(page.url)
-    return parts.path, parts.query
+    url = urlsplit(page.url)
+    return url.path, url.query
 
 
 POINTING = ("phrase", "query", "sort", "title")
@@ -192,7 +198,7 @@ class Hindsight(NamedTuple):
     """1 or 0 per step up to `until_step`; see above."""
 
 
-def meaning(family: str, goal: Goal) -> bytes:
+def goal_key(family: str, goal: Goal) -> bytes:
     """A goal without its wording: equal for goals that count as one."""
     words = OWN_WORDS.get(family, POINTING)
     if goal.get("kind") == "product":
@@ -207,11 +213,12 @@ def meaning(family: str, goal: Goal) -> bytes:
 
 
 def hindsight_of(
-    task: Task, evidence: Evidence, walk: Walk, *, most: int, families: Collection[str] | None = None
+    task: Task, evidence: Evidence, walk: Walk, *, max_goals: int, families: Collection[str] | None = None
 ) -> list[Hindsight]:
-    """The goals that an episode achieved, at most `most`: the task's own first, then families in turn.
+    """The goals that an episode achieved, at most `max_goals`: the task's own first, then families in turn.
 
-    `families`: those that goals may be of; None: all. Empty where the store left no usable record. Deterministic: draws follow from the seed of the session.
+    `families`: those that goals may be of; None: all. Empty where the store left no usable record.
+    Deterministic: draws follow from the seed of the session.
     """
     ending = ending_of(evidence)
     if isinstance(ending, str) or not walk.pages:
@@ -221,59 +228,68 @@ def hindsight_of(
         for goal in achieved_goals(evidence)
         if goal.ordinal > walk.ordinals[0] and (families is None or goal.family in families)
     ]
-    return [_demonstration(achieved, ending, walk) for achieved in _chosen(task, goals, ending)[:most]]
+    return [
+        _demonstration(achieved, ending, walk)
+        for achieved in _one_wording_each(task, goals, ending)[:max_goals]
+    ]
 
 
 def first_achieved(evidence: Evidence, walk: Walk) -> dict[tuple[str, bytes], int]:
     """Every goal that an episode achieved, by family and meaning, with the number of steps until its first achievement."""
-    found: dict[tuple[str, bytes], int] = {}
+    steps_by_goal: dict[tuple[str, bytes], int] = {}
     for goal in achieved_goals(evidence) if walk.pages else ():
         if goal.ordinal > walk.ordinals[0]:
-            key = goal.family, meaning(goal.family, goal.goal)
-            found.setdefault(key, walk.step_of(goal.ordinal) + 1)
-    return found
+            key = goal.family, goal_key(goal.family, goal.goal)
+            steps_by_goal.setdefault(key, walk.step_of(goal.ordinal) + 1)
+    return steps_by_goal
 
 
-def _chosen(task: Task, goals: Sequence[StoreGoalAchieved], ending: VisitEnd) -> list[StoreGoalAchieved]:
+def _one_wording_each(
+    task: Task, goals: Sequence[StoreGoalAchieved], ending: VisitEnd
+) -> list[StoreGoalAchieved]:
     """One wording of each goal, families in turn."""
-    kinds: dict[str, dict[bytes, list[StoreGoalAchieved]]] = {}
+    by_family: dict[str, dict[bytes, list[StoreGoalAchieved]]] = {}
     for goal in goals:
-        kinds.setdefault(goal.family, {}).setdefault(meaning(goal.family, goal.goal), []).append(goal)
-    asked = kinds.get(task.family, {}).pop(meaning(task.family, task.goal), [])
-    rows = [[_as_asked(task, asked)]] if asked else []
-    for family, ways in kinds.items():
+        by_family.setdefault(goal.family, {}).setdefault(goal_key(goal.family, goal.goal), []).append(goal)
+    own_goal = by_family.get(task.family, {}).pop(goal_key(task.family, task.goal), [])
+    rows = [[_as_asked(task, own_goal)]] if own_goal else []
+    for family, wordings_by_goal in by_family.items():
         random = Random(derive_seed(task.seed, "store", "hindsight", family))
-        row = [_as_searched(same, ending, random) for same in ways.values()]
+        row = [_as_searched(wordings, ending, random) for wordings in wordings_by_goal.values()]
         random.shuffle(row)
         rows.append(row)
     length = max((len(row) for row in rows), default=0)
-    return [row[place] for place in range(length) for row in rows if place < len(row)]
+    return [row[index] for index in range(length) for row in rows if index < len(row)]
 
 
-def _as_asked(task: Task, ways: Sequence[StoreGoalAchieved]) -> StoreGoalAchieved:
-    way = next((way for way in ways if way.goal == task.goal), ways[0])
-    return msgspec.structs.replace(way, instruction=task.instruction)
+def _as_asked(task: Task, wordings: Sequence[StoreGoalAchieved]) -> StoreGoalAchieved:
+    wording = next((wording for wording in wordings if wording.goal == task.goal), wordings[0])
+    return msgspec.structs.replace(wording, instruction=task.instruction)
 
 
-def _as_searched(ways: Sequence[StoreGoalAchieved], ending: VisitEnd, random: Random) -> StoreGoalAchieved:
+def _as_searched(
+    wordings: Sequence[StoreGoalAchieved], ending: VisitEnd, random: Random
+) -> StoreGoalAchieved:
     """The wording that names the episode's own search and order; else one that needs no sorting."""
-    ways = [way for way in ways if way.ordinal == ways[0].ordinal]
+    wordings = [wording for wording in wordings if wording.ordinal == wordings[0].ordinal]
     searched = {
         (fact.query.casefold(), fact.sort)
         for ordinal, fact in ending.facts("listed")
-        if ordinal <= ways[0].ordinal
+        if ordinal <= wordings[0].ordinal
     }
 
-    def rank(way: StoreGoalAchieved) -> tuple[int, int]:
-        targets = way.goal.get("items", [way.goal])
-        asked = [(str(one.get("query", "")).casefold(), one.get("sort", "relevance")) for one in targets]
+    def rank(wording: StoreGoalAchieved) -> tuple[int, int]:
+        targets = wording.goal.get("items", [wording.goal])
+        target_searches = [
+            (str(entry.get("query", "")).casefold(), entry.get("sort", "relevance")) for entry in targets
+        ]
         return (
-            -sum(one in searched for one in asked),
-            sum(sort != "relevance" and (query, sort) not in searched for query, sort in asked),
+            -sum(entry in searched for entry in target_searches),
+            sum(sort != "relevance" and (query, sort) not in searched for query, sort in target_searches),
         )
 
-    best = min(map(rank, ways))
-    return random.choice([way for way in ways if rank(way) == best])
+    best = min(map(rank, wordings))
+    return random.choice([wording for wording in wordings if rank(wording) == best])
 
 
 def _demonstration(achieved: StoreGoalAchieved, ending: VisitEnd, walk: Walk) -> Hindsight:

@@ -97,7 +97,7 @@ class StoreShop:
         )
         return HTMLResponse(body, status_code=status, headers=_NO_STORE)
 
-    def plain(self, title: str, text: str, *, status: int) -> Response:
+    def message_page(self, title: str, text: str, *, status: int) -> Response:
         """A message page for a visitor without a session."""
         body = self._templates.get_template("plain.html").render(title=title, text=text)
         return HTMLResponse(body, status_code=status, headers=_NO_STORE)
@@ -107,10 +107,10 @@ class StoreShop:
         session.record(RequestRefused(note=note))
         return go(f"{to}{'&' if '?' in to else '?'}note={note}")
 
-    def missing(self, session: Session, what: str) -> Response:
+    def not_found_page(self, session: Session, noun: str) -> Response:
         """A message page for something that does not exist."""
         return self.page(
-            session, "message.html", "Not found", status=404, text=f"The store has no such {what}."
+            session, "message.html", "Not found", status=404, text=f"The store has no such {noun}."
         )
 
     def product(self, request: Request) -> Product | None:
@@ -129,7 +129,7 @@ class StoreShop:
         async def handle(request: Request) -> Response:
             session = self.sessions.get(request.cookies.get(COOKIE, ""))
             if session is None:
-                return self.plain("No visit", "This visit has ended or never began.", status=403)
+                return self.message_page("No visit", "This visit has ended or never began.", status=403)
             if session.full:
                 return self.page(
                     session,
@@ -150,7 +150,7 @@ def go(address: str) -> Response:
 
 def options_text(line: CartLine) -> str:
     """The options of a line, such as `red, large`; may be empty."""
-    return ", ".join(part for part in (line.colour, line.size) if part)
+    return ", ".join(option for option in (line.colour, line.size) if option)
 
 
 def note_of(request: Request) -> str:
@@ -197,16 +197,16 @@ class ListingFilter(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def of(cls, request: Request, *, category: str | None = None) -> "ListingFilter":
         """Parse an address; invalid values count as absent."""
-        given = request.query_params
-        sort = given.get("sort", "")
-        band = given.get("price", "")
+        parameters = request.query_params
+        sort = parameters.get("sort", "")
+        band = parameters.get("price", "")
         return cls(
-            query=" ".join(given.get("q", "")[:MAX_QUERY_CHARS].split()),
-            category=given.get("category", "")[:40] if category is None else category,
-            noun=given.get("noun", "")[:40],
-            sort=next((known for known in SORTS if known == sort), "relevance"),
+            query=" ".join(parameters.get("q", "")[:MAX_QUERY_CHARS].split()),
+            category=parameters.get("category", "")[:40] if category is None else category,
+            noun=parameters.get("noun", "")[:40],
+            sort=next((order for order in SORTS if order == sort), "relevance"),
             band=band if band in PRICE_BANDS else "",
-            page=max(1, number_of(given.get("page", "1")) or 1),
+            page=max(1, number_of(parameters.get("page", "1")) or 1),
         )
 
     def keeps(self, product: Product) -> bool:
@@ -220,17 +220,17 @@ class ListingFilter(msgspec.Struct, frozen=True, kw_only=True):
 
     def address(self, path: str, **changes: str | int) -> str:
         """The address of this list with changes; a changed filter or order leads to the first page."""
-        parts: dict[str, str | int] = {
+        parameters: dict[str, str | int] = {
             "q": self.query,
             "noun": self.noun,
             "sort": self.sort,
             "price": self.band,
         }
         if path == "/search":
-            parts["category"] = self.category
-        parts |= changes
-        kept = {key: value for key, value in parts.items() if value not in ("", "relevance")}
-        return f"{path}?{urlencode(kept)}" if kept else path
+            parameters["category"] = self.category
+        parameters |= changes
+        non_default = {key: value for key, value in parameters.items() if value not in ("", "relevance")}
+        return f"{path}?{urlencode(non_default)}" if non_default else path
 
 
 class StorePages:
@@ -248,16 +248,16 @@ class StorePages:
     async def search(self, request: Request, session: Session) -> Response:
         """Results of a full-text search."""
         choice = ListingFilter.of(request)
-        found = self._shop.index.search(choice.query, sort=choice.sort)
+        result = self._shop.index.search(choice.query, sort=choice.sort)
         title = f"Results for {choice.query}" if choice.query else "Search"
-        return self._list(session, choice, found.products, path="/search", title=title, exact=found.exact)
+        return self._list(session, choice, result.products, path="/search", title=title, exact=result.exact)
 
     async def category(self, request: Request, session: Session) -> Response:
         """Products of a category, optionally of one noun."""
         name = request.path_params["name"].capitalize()
         if name not in self._shop.catalogue.categories:
             session.record(Visited(page="missing"))
-            return self._shop.missing(session, "category")
+            return self._shop.not_found_page(session, "category")
         choice = ListingFilter.of(request, category=name)
         products = sorted_by(self._shop.catalogue.products, choice.sort)
         return self._list(session, choice, products, path=f"/category/{name.lower()}", title=name, exact=True)
@@ -272,10 +272,10 @@ class StorePages:
         title: str,
         exact: bool,
     ) -> Response:
-        kept = [product for product in products if choice.keeps(product)]
-        pages = max(1, -(-len(kept) // PER_PAGE))
+        matching = [product for product in products if choice.keeps(product)]
+        pages = max(1, -(-len(matching) // PER_PAGE))
         page = min(choice.page, pages)
-        shown = kept[(page - 1) * PER_PAGE : page * PER_PAGE]
+        shown = matching[(page - 1) * PER_PAGE : page * PER_PAGE]
         is_search = path == "/search"
         session.record(
             Listed(
@@ -304,7 +304,7 @@ class StorePages:
             path=path,
             shown=shown,
             exact=exact,
-            count=len(kept),
+            count=len(matching),
             number=page,
             pages=pages,
             previous=choice.address(path, page=page - 1) if page > 1 else "",
@@ -319,7 +319,7 @@ class StorePages:
         product = self._shop.product(request)
         if product is None:
             session.record(Visited(page="missing"))
-            return self._shop.missing(session, "product")
+            return self._shop.not_found_page(session, "product")
         session.record(Viewed(product=product.id))
         colour, size = request.query_params.get("colour", ""), request.query_params.get("size", "")
         return self._shop.page(
@@ -337,7 +337,7 @@ class StorePages:
         product, part = self._shop.product(request), request.path_params["part"]
         if product is None or part not in PARTS:
             session.record(Visited(page="missing"))
-            return self._shop.missing(session, "page")
+            return self._shop.not_found_page(session, "page")
         session.record(Viewed(product=product.id, part=part))
         own = next((review for review in session.state.reviews if review.product == product.id), None)
         return self._shop.page(
@@ -381,7 +381,7 @@ class StorePages:
         order = self._shop.order(request, session)
         if order is None:
             session.record(Visited(page="missing"))
-            return self._shop.missing(session, "order")
+            return self._shop.not_found_page(session, "order")
         session.record(OrderViewed(number=order.number))
         total = sum(self._shop.catalogue[line.product].price_cents * line.quantity for line in order.lines)
         return self._shop.page(
@@ -398,7 +398,7 @@ class StorePages:
         session.record(Visited(page="address"))
         return self._shop.page(session, "address.html", "Change address", note=note_of(request))
 
-    async def missing(self, request: Request, session: Session) -> Response:
+    async def not_found_page(self, request: Request, session: Session) -> Response:
         """The "not found" page for every other address."""
         session.record(Visited(page="missing"))
-        return self._shop.missing(session, "page")
+        return self._shop.not_found_page(session, "page")

@@ -52,8 +52,8 @@ class Control:
         self._catalogue_seed = catalogue_seed
 
     def _refused(self, request: Request) -> Response | None:
-        given = request.headers.get(HEADER, "").encode("utf-8", "replace")
-        if compare_digest(given, self._token):
+        sent_token = request.headers.get(HEADER, "").encode("utf-8", "replace")
+        if compare_digest(sent_token, self._token):
             return None
         return _answer({"error": f"the header {HEADER} is missing or wrong"}, 403)
 
@@ -129,7 +129,7 @@ def create_app(settings: SiteSettings, *, control_token: str) -> Starlette:
     async def enter(request: Request) -> Response:
         token = request.path_params["token"]
         if sessions.get(token) is None:
-            return shop.plain("No visit", "This visit has ended or never began.", status=404)
+            return shop.message_page("No visit", "This visit has ended or never began.", status=404)
         answer = go("/")
         answer.set_cookie(COOKIE, token, httponly=True, samesite="lax", path="/")
         return answer
@@ -139,12 +139,14 @@ def create_app(settings: SiteSettings, *, control_token: str) -> Starlette:
 
     async def worded(request: Request, error: Exception) -> Response:
         if isinstance(error, BodyTooLarge):
-            return shop.plain("Too much", f"The store did not take this: {error}.", status=413)
+            return shop.message_page("Too much", f"The store did not take this: {error}.", status=413)
         status = error.status_code if isinstance(error, HTTPException) else 500
-        return shop.plain("Not possible", "The store does not take this kind of request here.", status=status)
+        return shop.message_page(
+            "Not possible", "The store does not take this kind of request here.", status=status
+        )
 
     visitor = shop.visitor
-    shown = {
+    pages_by_path = {
         "/": pages.home,
         "/search": pages.search,
         "/category/{name}": pages.category,
@@ -158,14 +160,14 @@ def create_app(settings: SiteSettings, *, control_token: str) -> Starlette:
         "/account": pages.account,
         "/account/address": pages.address,
     }
-    done = {
+    forms_by_path = {
         "/product/{number}/cart": forms.add,
         "/product/{number}/wish": forms.wish,
         "/product/{number}/write": forms.review,
         "/cart/remove": forms.remove,
         "/cart/quantity": forms.requantify,
         "/wishes/remove": forms.unwish,
-        "/checkout": forms.place,
+        "/checkout": forms.place_order,
         "/orders/{number}/cancel": forms.cancel,
         "/account/address": forms.move,
     }
@@ -175,10 +177,10 @@ def create_app(settings: SiteSettings, *, control_token: str) -> Starlette:
         Route("/_control/sessions/{token}", control.close, methods=["DELETE"]),
         Route("/_enter/{token}", enter, methods=["GET"]),
         Route("/_health", health, methods=["GET"]),
-        *(Route(path, visitor(handler), methods=["POST"]) for path, handler in done.items()),
-        *(Route(path, visitor(handler), methods=["GET"]) for path, handler in shown.items()),
+        *(Route(path, visitor(handler), methods=["POST"]) for path, handler in forms_by_path.items()),
+        *(Route(path, visitor(handler), methods=["GET"]) for path, handler in pages_by_path.items()),
         *webshop_routes(settings),
-        Route("/{rest:path}", visitor(pages.missing), methods=["GET"]),
+        Route("/{rest:path}", visitor(pages.not_found_page), methods=["GET"]),
     ]
     return Starlette(
         routes=routes, exception_handlers={HTTPException: worded, BodyTooLarge: worded, 500: worded}
@@ -198,4 +200,4 @@ async def serve(
     Port 0 takes a free one. Raises EnvironmentFailed when the port is taken.
     """
     app = create_app(settings, control_token=control_token)
-    await serve_app(app, who="the store", host=host, port=port, ready=ready)
+    await serve_app(app, server_name="the store", host=host, port=port, ready=ready)

@@ -187,9 +187,9 @@ AnyFact: TypeAlias = (
 
 def with_line(cart: tuple[CartLine, ...], line: CartLine) -> tuple[CartLine, ...]:
     """The cart with this line added: quantities of the same item add up."""
-    for index, held in enumerate(cart):
-        if held.same_item(line):
-            merged = msgspec.structs.replace(held, quantity=held.quantity + line.quantity)
+    for index, existing in enumerate(cart):
+        if existing.same_item(line):
+            merged = msgspec.structs.replace(existing, quantity=existing.quantity + line.quantity)
             return (*cart[:index], merged, *cart[index + 1 :])
     return (*cart, line)
 
@@ -201,14 +201,18 @@ def apply(state: VisitorState, fact: AnyFact) -> VisitorState:
         case Added(line=line):
             return replace(state, cart=with_line(state.cart, line))
         case Removed(line=line):
-            return replace(state, cart=tuple(held for held in state.cart if not held.same_item(line)))
+            return replace(
+                state, cart=tuple(existing for existing in state.cart if not existing.same_item(line))
+            )
         case Requantified(line=line):
-            return replace(state, cart=tuple(line if held.same_item(line) else held for held in state.cart))
+            return replace(
+                state, cart=tuple(line if existing.same_item(line) else existing for existing in state.cart)
+            )
         case Wished(product=product):
             wishes = state.wishes if product in state.wishes else (*state.wishes, product)
             return replace(state, wishes=wishes)
         case Unwished(product=product):
-            return replace(state, wishes=tuple(held for held in state.wishes if held != product))
+            return replace(state, wishes=tuple(existing for existing in state.wishes if existing != product))
         case Ordered(order=order):
             return replace(state, cart=(), orders=(order, *state.orders))
         case Cancelled(number=number):
@@ -217,8 +221,10 @@ def apply(state: VisitorState, fact: AnyFact) -> VisitorState:
         case Moved(address=address):
             return replace(state, address=address)
         case Reviewed(review=review):
-            kept = tuple(held for held in state.reviews if held.product != review.product)
-            return replace(state, reviews=(*kept, review))
+            other_reviews = tuple(
+                existing for existing in state.reviews if existing.product != review.product
+            )
+            return replace(state, reviews=(*other_reviews, review))
         case Visited() | Listed() | Viewed() | OrderViewed() | RequestRefused():
             return state
 
@@ -270,11 +276,11 @@ def _cart(catalogue: Catalogue, random: Random) -> tuple[CartLine, ...]:
     """Three or four lines, two of them of the same noun, so that the agent must read to find the right one."""
     first = random.choice(catalogue.products)
     similar = [p for p in catalogue.matching(noun=first.noun) if p.id != first.id]
-    chosen = [first, *random.sample(similar, min(1, len(similar)))]
-    others = [p for p in random.sample(catalogue.products, 8) if p not in chosen]
-    chosen += others[: random.randint(1, 2)]
-    random.shuffle(chosen)
-    return tuple(random_line(product, random) for product in chosen)
+    products = [first, *random.sample(similar, min(1, len(similar)))]
+    further = [p for p in random.sample(catalogue.products, 8) if p not in products]
+    products += further[: random.randint(1, 2)]
+    random.shuffle(products)
+    return tuple(random_line(product, random) for product in products)
 
 
 def opening_state(catalogue: Catalogue, family: str, seed: int) -> VisitorState:
@@ -328,40 +334,40 @@ class Sessions:
         self._clock = clock
         self._token = token
         self._capacity = capacity
-        self._held: OrderedDict[str, tuple[float, Session]] = OrderedDict()
+        self._sessions: OrderedDict[str, tuple[float, Session]] = OrderedDict()
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._sessions)
 
     def open(self, session: Session) -> str:
         """Add a session and return its token."""
         self._expire()
-        while len(self._held) >= self._capacity:
-            self._held.popitem(last=False)
+        while len(self._sessions) >= self._capacity:
+            self._sessions.popitem(last=False)
         token = self._token()
-        self._held[token] = (self._clock(), session)
+        self._sessions[token] = (self._clock(), session)
         return token
 
     def get(self, token: str) -> Session | None:
         """The session of a token, now the latest used; None when unknown or ended."""
         self._expire()
-        held = self._held.pop(token, None)
-        if held is None:
+        entry = self._sessions.pop(token, None)
+        if entry is None:
             return None
-        self._held[token] = (self._clock(), held[1])
-        return held[1]
+        self._sessions[token] = (self._clock(), entry[1])
+        return entry[1]
 
     def close(self, token: str) -> bool:
         """End a session; False when there was none."""
-        return self._held.pop(token, None) is not None
+        return self._sessions.pop(token, None) is not None
 
     def _expire(self) -> None:
         oldest = self._clock() - IDLE_S
-        while self._held:
-            token, (used, _) = next(iter(self._held.items()))
+        while self._sessions:
+            token, (used, _) = next(iter(self._sessions.items()))
             if used >= oldest:
                 return
-            del self._held[token]
+            del self._sessions[token]
 
 
 HEADER = "x-control-token"

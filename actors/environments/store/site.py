@@ -27,7 +27,7 @@ class StoreVisit(msgspec.Struct, kw_only=True):
 
     task_id: str
     token: str
-    read: bool = False
+    was_read: bool = False
     """Whether its record was read, so that ending it loses nothing."""
 
 
@@ -76,7 +76,7 @@ class StoreSite:
         if visit is None or visit.task_id != task.id:
             raise EnvironmentFailed(f"no visit of {task.id} was opened in this browser context")
         record = await self._control("GET", f"/_control/sessions/{visit.token}")
-        visit.read = True
+        visit.was_read = True
         return record
 
     async def leave(self, task: Task) -> None:
@@ -85,8 +85,8 @@ class StoreSite:
         Members of a group run the same task concurrently, so the task alone does not identify a visit. A broken episode leaves
         its visit until its context goes, or until the store expires it.
         """
-        done = [context for context, v in self._visits.items() if v.read and v.task_id == task.id]
-        for context in done:
+        finished = [context for context, v in self._visits.items() if v.was_read and v.task_id == task.id]
+        for context in finished:
             self._over.append(self._visits.pop(context).token)
         while self._over:
             await self._control("DELETE", f"/_control/sessions/{self._over.pop()}")

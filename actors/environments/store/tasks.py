@@ -40,33 +40,33 @@ class StoreTasks(TaskSource):
 
     def task(self, family: str, seed: int) -> Task:
         """The task of a family and seed. Raises SettingsError for an unknown family."""
-        known = FAMILIES.get(family)
-        if known is None:
+        store_family = FAMILIES.get(family)
+        if store_family is None:
             raise SettingsError(f"the store has no task family {family!r}; it has: {', '.join(FAMILIES)}")
         random = Random(derive_seed(seed, ENVIRONMENT, family, "goal"))
-        goal = known.draw(self.catalogue, opening_state(self.catalogue, family, seed), random)
+        goal = store_family.draw(self.catalogue, opening_state(self.catalogue, family, seed), random)
         return self._asking(family, seed, goal, random)
 
     def vary(self, task: Task, *, families: Collection[str], random: Random) -> Variant | None:
         """See `GoalSpace`."""
-        found = vary(self.catalogue, task, families=families, random=random)
-        if found is None:
+        variation = vary(self.catalogue, task, families=families, random=random)
+        if variation is None:
             return None
-        return Variant(self._asking(found.family, task.seed, found.goal, random), found.change)
+        return Variant(self._asking(variation.family, task.seed, variation.goal, random), variation.change)
 
     def why_unreachable(self, task: Task) -> str:
         """See `GoalSpace`."""
         return why_unreachable(self.catalogue, task)
 
     def _asking(self, family: str, seed: int, goal: Goal, random: Random) -> Task:
-        known = FAMILIES[family]
+        store_family = FAMILIES[family]
         return Task(
             environment=ENVIRONMENT,
             family=family,
             seed=seed,
-            instruction=known.say(goal, random),
+            instruction=store_family.say(goal, random),
             goal={**goal, "catalogue": self.catalogue.name},
-            max_steps=known.max_steps,
+            max_steps=store_family.max_steps,
         )
 
 

@@ -149,8 +149,8 @@ class WebTask(Definition, frozen=True, kw_only=True):
 class DefinitionError(Exception):
     """What is wrong with a definition: `key`, then the reason."""
 
-    def __init__(self, key: str, why: str) -> None:
-        super().__init__(f"{key}: {why}")
+    def __init__(self, key: str, reason: str) -> None:
+        super().__init__(f"{key}: {reason}")
 
 
 def task_of(content: dict[str, Any]) -> WebTask:
@@ -158,7 +158,7 @@ def task_of(content: dict[str, Any]) -> WebTask:
     try:
         task = convert(content, WebTask)
     except msgspec.ValidationError as error:
-        raise DefinitionError(*_place(str(error))) from error
+        raise DefinitionError(*_key_and_reason(str(error))) from error
     _check_task(task)
     if not task.origins:
         task = msgspec.structs.replace(task, origins=(origin_of(task.start),))
@@ -169,18 +169,18 @@ def tasks_of(contents: tuple[dict[str, Any], ...]) -> tuple[WebTask, ...]:
     """The definitions in the settings. Raises SettingsError, naming the task and the key."""
     tasks: dict[str, WebTask] = {}
     for number, content in enumerate(contents):
-        where = f"web.tasks, task {content.get('name') or number + 1!r}"
+        task_path = f"web.tasks, task {content.get('name') or number + 1!r}"
         try:
             task = task_of(content)
         except DefinitionError as wrong:
-            raise SettingsError(f"{where}: {wrong}") from wrong
+            raise SettingsError(f"{task_path}: {wrong}") from wrong
         if task.name in tasks:
-            raise SettingsError(f"{where}: name: another task has this name")
+            raise SettingsError(f"{task_path}: name: another task has this name")
         tasks[task.name] = task
     return tuple(tasks.values())
 
 
-def plain(task: WebTask) -> dict[str, Any]:
+def to_plain_values(task: WebTask) -> dict[str, Any]:
     """A definition in the values that JSON and TOML have, so that it equals itself when read back."""
     content: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(task))
     return content
@@ -192,8 +192,8 @@ def origin_of(url: str) -> str:
     >>> origin_of("http://127.0.0.1:8080/notes?page=2")
     'http://127.0.0.1:8080'
     """
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc}"
+    address = urlsplit(url)
+    return f"{address.scheme}://{address.netloc}"
 
 
 def secrets_named(definition: Definition) -> set[str]:
@@ -201,11 +201,11 @@ def secrets_named(definition: Definition) -> set[str]:
     return set(PLACEHOLDER.findall(msgspec.json.encode(definition).decode()))
 
 
-def _place(message: str) -> tuple[str, str]:
+def _key_and_reason(message: str) -> tuple[str, str]:
     """Split msgspec's message into key and reason."""
-    why, _, path = message.partition(" - at `$")
+    reason, _, path = message.partition(" - at `$")
     key = path.rstrip("`").lstrip(".")
-    return key or "the task", why[:1].lower() + why[1:]
+    return key or "the task", reason[:1].lower() + reason[1:]
 
 
 def _check_task(task: WebTask) -> None:
@@ -255,13 +255,13 @@ def _check_task(task: WebTask) -> None:
 
 def _check_address(key: str, url: str) -> None:
     try:
-        parts = urlsplit(url)
-        usable = parts.scheme in WEB and bool(parts.hostname) and parts.port != 0
+        address = urlsplit(url)
+        usable = address.scheme in WEB and bool(address.hostname) and address.port != 0
     except ValueError:
         usable = False
     if not usable:
         raise DefinitionError(key, f"{url!r} is no address such as http://127.0.0.1:8080/")
-    if parts.username is not None or parts.password is not None:
+    if address.username is not None or address.password is not None:
         raise DefinitionError(key, "holds a user name or password, and is recorded: use a login")
 
 
@@ -291,10 +291,12 @@ def _check_check(key: str, check: Check) -> None:
             raise DefinitionError(
                 f"{key}.{name}", f"belongs to of = {' or '.join(map(repr, kinds))}, not {check.of!r}"
             )
-    given = [name for name in ("exact", "contains", "regex", "number") if getattr(check, name) is not None]
-    if len(given) != 1:
-        found = " and ".join(given) or "none"
-        raise DefinitionError(key, f"needs one of exact, contains, regex and number; found {found}")
+    comparisons = [
+        name for name in ("exact", "contains", "regex", "number") if getattr(check, name) is not None
+    ]
+    if len(comparisons) != 1:
+        names = " and ".join(comparisons) or "none"
+        raise DefinitionError(key, f"needs one of exact, contains, regex and number; found {names}")
     if check.regex is not None:
         try:
             re.compile(check.regex)
@@ -343,13 +345,13 @@ def _check_login(login: Login) -> None:
 def check_steps(key: str, steps: tuple[Step, ...]) -> None:
     """Check that each step does one thing. Raises DefinitionError."""
     for number, step in enumerate(steps):
-        given = [verb for verb in VERBS if getattr(step, verb)]
-        if len(given) != 1:
+        verbs = [verb for verb in VERBS if getattr(step, verb)]
+        if len(verbs) != 1:
             raise DefinitionError(
-                f"{key}[{number}]", f"needs one of {', '.join(VERBS)}; found {' and '.join(given) or 'none'}"
+                f"{key}[{number}]", f"needs one of {', '.join(VERBS)}; found {' and '.join(verbs) or 'none'}"
             )
-        if step.value and given[0] not in ("fill", "select"):
-            raise DefinitionError(f"{key}[{number}].value", f"belongs to fill and select, not to {given[0]}")
+        if step.value and verbs[0] not in ("fill", "select"):
+            raise DefinitionError(f"{key}[{number}].value", f"belongs to fill and select, not to {verbs[0]}")
 
 
 VERBS = ("goto", "fill", "click", "select", "press", "wait")

@@ -43,8 +43,8 @@ async def reset_site(reset: Reset, secrets: Secrets, *, name: str) -> None:
     )
     if answer.error or not 200 <= answer.status < 300:
         # removed before cutting: half a secret would not be found
-        told = answer.error or f"{answer.status} {secrets.take_out(answer.text)[:SHOWN_CHARS]}"
-        raise EnvironmentFailed(secrets.take_out(f"the reset of {name} at {reset.url} failed: {told}"))
+        problem = answer.error or f"{answer.status} {secrets.take_out(answer.text)[:SHOWN_CHARS]}"
+        raise EnvironmentFailed(secrets.take_out(f"the reset of {name} at {reset.url} failed: {problem}"))
 
 
 async def _run(command: tuple[str, ...], secrets: Secrets, *, name: str) -> None:
@@ -61,16 +61,16 @@ async def _run(command: tuple[str, ...], secrets: Secrets, *, name: str) -> None
             f"the reset of {name} did not start: {command[0]}: {error.strerror}"
         ) from error
     try:
-        said, _ = await process.communicate()
+        output, _ = await process.communicate()
     except BaseException:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         await process.wait()
         raise
     if process.returncode != 0:
-        told = secrets.take_out(said.decode("utf-8", "replace"))[-SHOWN_CHARS:].strip()
+        error_text = secrets.take_out(output.decode("utf-8", "replace"))[-SHOWN_CHARS:].strip()
         raise EnvironmentFailed(
-            f"the reset of {name} ended with {process.returncode}: {command[0]}: {told or 'it said nothing'}"
+            f"the reset of {name} ended with {process.returncode}: {command[0]}: {error_text or 'it said nothing'}"
         )
 
 
@@ -106,9 +106,9 @@ async def require_signed_in(page: Page, task: WebTask, login: Login) -> None:
             if login.state
             else "Are its steps and the user's name and password right?"
         )
-        which = f"the saved state {login.state!r}" if login.state else "the login"
+        login_text = f"the saved state {login.state!r}" if login.state else "the login"
         raise EnvironmentFailed(
-            f"after {which} {task.start} does not show {login.signed_in!r} (login.signed_in of {task.name}). {advice}"
+            f"after {login_text} {task.start} does not show {login.signed_in!r} (login.signed_in of {task.name}). {advice}"
         ) from None
 
 
@@ -173,11 +173,11 @@ async def apply_state(page: Page, state: SavedLogin) -> None:
     """Give the page's context the cookies and the local storage of a saved login. Raises EnvironmentFailed."""
     try:
         await page.context.add_cookies([*state.cookies])  # type: ignore[list-item]  # written by Playwright itself
-        for stored in state.origins:
-            await page.goto(f"{origin_of(stored.origin)}/", timeout=STEP_MS)
+        for origin in state.origins:
+            await page.goto(f"{origin_of(origin.origin)}/", timeout=STEP_MS)
             await page.evaluate(
                 "entries => { for (const { name, value } of entries) localStorage.setItem(name, value); }",
-                msgspec.to_builtins(stored.local_storage),
+                msgspec.to_builtins(origin.local_storage),
             )
     except PlaywrightError as error:
         # the message may quote a cookie

@@ -46,64 +46,66 @@ def evaluate(task: Task, evidence: Evidence) -> Judgment:
         return undecided(f"the task leaves its verdict to the judge {definition.judge!r}")
     if len(report.found) != len(definition.checks):
         return undecided(f"{len(report.found)} of {len(definition.checks)} checks stand in the evidence")
-    wanted = definition.need == "any"
+    deciding = definition.need == "any"
     unknown = ""
-    last = ""
-    for check, found in zip(definition.checks, report.found, strict=True):
-        texts = _texts(check, found, evidence)
+    last_text = ""
+    for check, result in zip(definition.checks, report.found, strict=True):
+        texts = _texts(check, result, evidence)
         if isinstance(texts, str):
             unknown = unknown or texts
             continue
-        holds, last = any(_meets(check, text) for text in texts), _say(check, texts)
-        if found.cut and (not holds or check.number is not None):
-            unknown = unknown or f"{_place(check)} is longer than what is stored of it"
+        holds, last_text = any(_meets(check, text) for text in texts), _comparison_text(check, texts)
+        if result.cut and (not holds or check.number is not None):
+            unknown = unknown or f"{_source_text(check)} is longer than what is stored of it"
             continue
-        if holds == wanted:  # decides, independent of the others
-            return decided(holds, last)
+        if holds == deciding:  # decides, independent of the others
+            return decided(holds, last_text)
     if unknown:
         return undecided(unknown)
-    return decided(not wanted, last if len(definition.checks) == 1 else f"all checks agree; the last: {last}")
+    return decided(
+        not deciding, last_text if len(definition.checks) == 1 else f"all checks agree; the last: {last_text}"
+    )
 
 
-def _texts(check: Check, found: ProbeResult, evidence: Evidence) -> tuple[str, ...] | str:
+def _texts(check: Check, result: ProbeResult, evidence: Evidence) -> tuple[str, ...] | str:
     """The texts that a check compares; a string: why it cannot."""
     if check.of == "answer":
         return () if evidence.answer is None else (evidence.answer,)
     if check.of == "url":
         return (evidence.final_url,)
-    return f"{_place(check)} could not be looked at: {found.error}" if found.error else found.texts
+    return f"{_source_text(check)} could not be looked at: {result.error}" if result.error else result.texts
 
 
 def _meets(check: Check, text: str) -> bool:
     if check.exact is not None:
-        return _plain(text) == _plain(check.exact)
+        return _normalized(text) == _normalized(check.exact)
     if check.contains is not None:
-        return _plain(check.contains) in _plain(text)
+        return _normalized(check.contains) in _normalized(text)
     if check.regex is not None:
         return re.search(check.regex, text) is not None
     assert check.number is not None
-    numbers = {float(one.replace(",", "")) for one in NUMBER.findall(text)}
+    numbers = {float(number.replace(",", "")) for number in NUMBER.findall(text)}
     return len(numbers) == 1 and abs(numbers.pop() - check.number) <= check.tolerance
 
 
-def _plain(text: str) -> str:
+def _normalized(text: str) -> str:
     return " ".join(text.split()).casefold()
 
 
-def _place(check: Check) -> str:
-    return " ".join(part for part in (check.of, check.selector or check.script or check.address) if part)
+def _source_text(check: Check) -> str:
+    return " ".join(word for word in (check.of, check.selector or check.script or check.address) if word)
 
 
-def _say(check: Check, texts: tuple[str, ...]) -> str:
-    wanted = next(
+def _comparison_text(check: Check, texts: tuple[str, ...]) -> str:
+    expected = next(
         f"{name} {value!r}"
         for name in ("exact", "contains", "regex", "number")
         if (value := getattr(check, name)) is not None
     )
-    shown = " | ".join(texts)
-    shown = shown if len(shown) <= SHOWN_CHARS else f"{shown[:SHOWN_CHARS]}…"
+    actual = " | ".join(texts)
+    actual = actual if len(actual) <= SHOWN_CHARS else f"{actual[:SHOWN_CHARS]}…"
     return (
-        f"{_place(check)} is {shown!r}, wanted {wanted}"
+        f"{_source_text(check)} is {actual!r}, wanted {expected}"
         if texts
-        else f"there is no {_place(check)}, wanted {wanted}"
+        else f"there is no {_source_text(check)}, wanted {expected}"
     )

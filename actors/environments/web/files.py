@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from hindcast.actors.environments.web.definition import DefinitionError, WebTask, plain, task_of
+from hindcast.actors.environments.web.definition import DefinitionError, WebTask, task_of, to_plain_values
 from hindcast.core.errors import SettingsError
 from hindcast.core.text.plain_values import find_unkeepable, parse_json, parse_toml
 from hindcast.core.text.toml import as_toml
@@ -17,34 +17,34 @@ def read_tasks(path: Path) -> tuple[dict[str, Any], ...]:
     Raises:
         SettingsError: names file, task, key and value.
     """
-    defaults, entries = _read(path)
-    if why := find_unkeepable(defaults):
-        raise SettingsError(f"{path}, defaults: the table {why}")
+    defaults, entries = _read_file(path)
+    if reason := find_unkeepable(defaults):
+        raise SettingsError(f"{path}, defaults: the table {reason}")
     if not entries:
         raise SettingsError(f"the task file {path} has no task. In TOML a task is a table [[tasks]]")
-    found: dict[str, dict[str, Any]] = {}
+    tasks: dict[str, dict[str, Any]] = {}
     for number, entry in enumerate(entries, start=1):
         if not isinstance(entry, dict):
             raise SettingsError(f"{path}, task {number}: {entry!r} is no table of keys and values")
         name = entry.get("name", f"number {number}")
-        if why := find_unkeepable(entry):
-            raise SettingsError(f"{path}, task number {number} {why}")
+        if reason := find_unkeepable(entry):
+            raise SettingsError(f"{path}, task number {number} {reason}")
         try:
             task = task_of(filled(defaults, entry))
         except DefinitionError as wrong:
             raise SettingsError(f"{path}, task {name!r}: {wrong}") from wrong
-        if task.name in found:
+        if task.name in tasks:
             raise SettingsError(f"{path}, task {name!r}: name: another task of the file has it")
-        found[task.name] = plain(task)
-    return tuple(found.values())
+        tasks[task.name] = to_plain_values(task)
+    return tuple(tasks.values())
 
 
 def read_defaults(path: Path) -> dict[str, Any]:
     """The defaults of a file's tasks. Raises SettingsError when it cannot be read."""
-    return _read(path)[0]
+    return _read_file(path)[0]
 
 
-def _read(path: Path) -> tuple[dict[str, Any], list[Any]]:
+def _read_file(path: Path) -> tuple[dict[str, Any], list[Any]]:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
@@ -55,9 +55,9 @@ def _read(path: Path) -> tuple[dict[str, Any], list[Any]]:
 def filled(defaults: dict[str, Any], entry: dict[str, Any]) -> dict[str, Any]:
     """An entry over the defaults. A way of judging replaces the other one."""
     inherited = dict(defaults)
-    for own, other in (("judge", "checks"), ("checks", "judge")):
-        if own in entry and own not in defaults:
-            inherited.pop(other, None)
+    for present, replaced in (("judge", "checks"), ("checks", "judge")):
+        if present in entry and present not in defaults:
+            inherited.pop(replaced, None)
     return inherited | entry
 
 
@@ -110,14 +110,14 @@ def append_task(path: Path, task: WebTask) -> None:
     Raises:
         SettingsError: the file is invalid, or has a task of this name.
     """
-    before = path.read_text() if path.exists() else ""
-    defaults = read_defaults(path) if before else {}
-    if before and task.name in {known["name"] for known in read_tasks(path)}:
+    content_before = path.read_text() if path.exists() else ""
+    defaults = read_defaults(path) if content_before else {}
+    if content_before and task.name in {existing["name"] for existing in read_tasks(path)}:
         raise SettingsError(f"{path} has a task {task.name!r} already: choose another --name")
-    content = {key: value for key, value in plain(task).items() if defaults.get(key) != value}
+    content = {key: value for key, value in to_plain_values(task).items() if defaults.get(key) != value}
     if path.suffix == ".jsonl":
         entry = json.dumps(content, ensure_ascii=False)
     else:
         entry = "\n".join(["", "[[tasks]]", *(f"{key} = {as_toml(value)}" for key, value in content.items())])
-    gap = "" if not before or before.endswith("\n") else "\n"
-    path.write_text(f"{before}{gap}{entry}\n")
+    gap = "" if not content_before or content_before.endswith("\n") else "\n"
+    path.write_text(f"{content_before}{gap}{entry}\n")

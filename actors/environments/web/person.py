@@ -81,10 +81,10 @@ class WatchedWindows(Windows):
 class Person:
     """The person in the window. Call `begin` at the start page, then `next` for each step."""
 
-    def __init__(self, watched: WatchedWindows, *, said: Callable[[str], None]) -> None:
-        """`said` gets messages for the person: what was recorded, and what could not be."""
+    def __init__(self, watched: WatchedWindows, *, notify: Callable[[str], None]) -> None:
+        """`notify` gets messages for the person: what was recorded, and what could not be."""
         self._watched = watched
-        self._said = said
+        self._notify = notify
         self._acts: asyncio.Queue[RecordedAct] = asyncio.Queue()
         self._ending: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
         self._waiting: list[RecordedAct] = []
@@ -95,7 +95,7 @@ class Person:
         """Whether the last returned action has already taken effect."""
         self.heard = 0
         """Acts that pages have reported so far."""
-        self._told_more = asyncio.Event()
+        self._act_reported = asyncio.Event()
         self.idle = asyncio.Event()
         """Set while no act waits to be examined or executed."""
 
@@ -109,7 +109,7 @@ class Person:
         """Intercept the person's acts from now on, in every page of the window."""
         heard = script_beside(__file__, "person.js")
         context = self.window.context
-        await context.expose_binding(BINDING, self._told)
+        await context.expose_binding(BINDING, self._record_act)
         await context.add_init_script(heard)
         await self.window.tab.page.evaluate(f"() => {{ {heard} }}")
         await self.settle()
@@ -122,17 +122,17 @@ class Person:
     async def has_told(self, acts: int) -> None:
         """Wait until pages have reported `acts` acts. The caller bounds the wait."""
         while self.heard < acts:
-            self._told_more.clear()
-            await self._told_more.wait()
+            self._act_reported.clear()
+            await self._act_reported.wait()
 
-    def drop(self, why: str) -> None:
+    def drop(self, reason: str) -> None:
         """Give up the recording: `next` raises RecordingStopped."""
         if not self._ending.done():
-            self._ending.set_exception(RecordingStopped(why))
+            self._ending.set_exception(RecordingStopped(reason))
 
     async def settle(self) -> None:
         """Note the tab's position in its history: later differences are the person's acts."""
-        self._history = await self._place()
+        self._history = await self._history_index()
         self._navigations = self.window.tab.navigations
 
     async def let_pass(self) -> None:
@@ -165,13 +165,13 @@ class Person:
                     self._ending.result()
                 if (action := await self._browsed()) is not None:
                     self.did_it = True
-                    return self._taken(action)
+                    return self._announce(action)
                 if self._ending.done() and not await self._left_in_fields():
-                    return self._taken(Action(name="exit", argument=self._ending.result()))
+                    return self._announce(Action(name="exit", argument=self._ending.result()))
                 continue
             action = await self._action(act, observation)
             if action is not None:
-                return self._taken(action)
+                return self._announce(action)
 
     async def _hear(self) -> RecordedAct | None:
         """The next act; None: examine something else."""
@@ -190,26 +190,26 @@ class Person:
         """Whether acts remain to be examined before the end: text typed but not yet reported."""
         if not self._acts.empty():
             return True
-        told = self.heard
+        reported = self.heard
         try:
             async with asyncio.timeout(ASK_S):
-                told += int(await self.window.tab.page.evaluate(_FLUSH_JS))
-                await self.has_told(told)  # reported on another channel than the answer to the evaluation
+                reported += int(await self.window.tab.page.evaluate(_FLUSH_JS))
+                await self.has_told(reported)  # reported on another channel than the answer to the evaluation
         except (PlaywrightError, TimeoutError):
             return True  # its document is going away: check again once the next one is there
         return not self._acts.empty()
 
-    def _told(self, source: dict[str, Any], told: dict[str, Any]) -> None:
+    def _record_act(self, source: dict[str, Any], report: dict[str, Any]) -> None:
         self.heard += 1
-        self._told_more.set()
+        self._act_reported.set()
         self.idle.clear()
         self._acts.put_nowait(
             RecordedAct(
-                kind=str(told.get("kind", "")),
+                kind=str(report.get("kind", "")),
                 page=source["page"],
-                place=int(told.get("place", 0)),
-                text=str(told.get("text", "")),
-                enter=bool(told.get("enter", False)),
+                place=int(report.get("place", 0)),
+                text=str(report.get("text", "")),
+                enter=bool(report.get("enter", False)),
             )
         )
 
@@ -235,13 +235,13 @@ class Person:
         element = await self._number(act)
         if element > 0:
             return _on_element(act, element)
-        shown = await take_snapshot(act.page, outline=observation.page.outline is not msgspec.UNSET)
+        snapshot = await take_snapshot(act.page, outline=observation.page.outline is not msgspec.UNSET)
         if await self._number(act) > 0:
             # the element appeared after the observation: an agent would have had to wait for it
             self._waiting.append(act)
             return Action(name="Wait")
-        self._said("that cannot be acted upon by number, and was not taken down")
-        changed = shown.page is not None and page_digest(shown.page) != observation.digest
+        self._notify("that cannot be acted upon by number, and was not taken down")
+        changed = snapshot.page is not None and page_digest(snapshot.page) != observation.digest
         return Action(name="Wait") if changed else None
 
     async def _number(self, act: RecordedAct) -> int:
@@ -261,13 +261,13 @@ class Person:
         if not window.tabs or window.tab.navigations == self._navigations:
             return None
         self._navigations = window.tab.navigations
-        place = await self._place()
-        before, self._history = self._history, place
-        if place < before:
+        index = await self._history_index()
+        previous_index, self._history = self._history, index
+        if index < previous_index:
             return Action(name="Go_backward")
         return Action(name="Goto", argument=window.tab.page.url)
 
-    async def _place(self) -> int:
+    async def _history_index(self) -> int:
         """Index of the active tab's current entry in its history."""
         devtools = await self.window.context.new_cdp_session(self.window.tab.page)
         try:
@@ -276,13 +276,13 @@ class Person:
         finally:
             await devtools.detach()
 
-    def _taken(self, action: Action) -> Action:
-        parts = (
+    def _announce(self, action: Action) -> Action:
+        words = (
             action.name,
             f"[{action.element}]" if action.element is not None else "",
             action.argument or "",
         )
-        self._said(" ".join(part for part in parts if part))
+        self._notify(" ".join(word for word in words if word))
         return action
 
 
@@ -315,8 +315,8 @@ class PersonWorld:
     async def step(self, action: Action | ParseFailure) -> StepOutcome:
         """Execute the person's action, or observe the effect of one that they did."""
         if self._person.did_it:
-            seen = await self._world.step(ParseFailure(reason="the person has done it"))
-            outcome = msgspec.structs.replace(seen, result="ok", detail="")
+            observed = await self._world.step(ParseFailure(reason="the person has done it"))
+            outcome = msgspec.structs.replace(observed, result="ok", detail="")
         else:
             await self._person.let_pass()
             outcome = await self._world.step(action)

@@ -49,24 +49,24 @@ class Web(Environment):
             return [
                 "curriculum.environments names 'web', and there is no task of it: name a task file with --tasks or web.file"
             ]
-        found = []
+        conflicts = []
         for task in tasks if used else ():
             if task.exclusive and settings.actors.contexts > 1:
-                found.append(
+                conflicts.append(
                     f"actors.contexts = {settings.actors.contexts} plays several episodes at once, and the reset of {task.name} "
                     f"would wipe the others' state: set it to 1, or say parallel = true in {settings.web.file or 'the task file'} if "
                     "it concerns an episode alone"
                 )
                 break
-        first = settings.judge.judges[0] if settings.judge.judges else ""
+        training_judge = settings.judge.judges[0] if settings.judge.judges else ""
         for task in tasks if used else ():
-            if task.judge and task.judge != first:
-                found.append(
-                    f"the task {task.name} leaves its verdict to the judge {task.judge!r}, and training uses {first!r}, the first of "
-                    f"judge.judges: put it first"
+            if task.judge and task.judge != training_judge:
+                conflicts.append(
+                    f"the task {task.name} leaves its verdict to the judge {task.judge!r}, and training uses {training_judge!r}, the "
+                    "first of judge.judges: put it first"
                 )
                 break
-        return found
+        return conflicts
 
 
 ENVIRONMENT = Web()

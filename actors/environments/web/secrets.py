@@ -16,13 +16,13 @@ class Secrets:
 
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
         self._environment = os.environ if environment is None else environment
-        self._given: dict[str, str] = {}
+        self._values: dict[str, str] = {}
 
     def learn(self, names: Iterable[str]) -> None:
         """Remove these from output too: a command sees them although they are not inserted."""
         for name in names:
             if value := self._environment.get(name):
-                self._given[name] = value
+                self._values[name] = value
 
     def put_in(self, text: str) -> str:
         """Replace the placeholders of a text by the secrets.
@@ -37,17 +37,17 @@ class Secrets:
                     f"the task names the secret ${{{name}}}, and the environment of this process has no variable {name}. "
                     "Set it where hindcast is started."
                 )
-            self._given[name] = value
-        return PLACEHOLDER.sub(lambda match: self._given[match.group(1)], text)
+            self._values[name] = value
+        return PLACEHOLDER.sub(lambda match: self._values[match.group(1)], text)
 
     def put_in_address(self, text: str) -> str:
         """The same for an address, with the secrets escaped. Raises EnvironmentFailed."""
         self.put_in(text)
-        return PLACEHOLDER.sub(lambda match: quote(self._given[match.group(1)], safe=ADDRESS), text)
+        return PLACEHOLDER.sub(lambda match: quote(self._values[match.group(1)], safe=ADDRESS), text)
 
     def take_out(self, text: str) -> str:
         """Replace every known secret in a text by its placeholder, the longest first."""
-        for name, value in sorted(self._given.items(), key=lambda item: -len(item[1])):
+        for name, value in sorted(self._values.items(), key=lambda item: -len(item[1])):
             for spelled in filter(None, (value, quote(value, safe=""), quote(value, safe=ADDRESS))):
                 text = text.replace(spelled, f"${{{name}}}")
         return text
@@ -55,9 +55,9 @@ class Secrets:
 
 def require_secrets(names: Iterable[str], environment: Mapping[str, str] | None = None) -> None:
     """Check that every variable is set. Raises SettingsError, naming the first that is not."""
-    found = os.environ if environment is None else environment
+    variables = os.environ if environment is None else environment
     for name in sorted(names):
-        if name not in found:
+        if name not in variables:
             raise SettingsError(
                 f"a task names the secret ${{{name}}}, and there is no environment variable {name}. Set it: export {name}=…"
             )

@@ -48,46 +48,48 @@ _VALUES = (
 )
 
 
-async def look(page: Page, task: WebTask, check: Check, secrets: Secrets) -> ProbeResult:
+async def run_check(page: Page, task: WebTask, check: Check, secrets: Secrets) -> ProbeResult:
     """Read what a check looks at. A page that cannot be read gives an error in words, never an exception."""
     if check.of in ("answer", "url"):
         return ProbeResult()
     try:
         if check.of == "http":
-            return await _ask(task, check, secrets)
+            return await _call_address(task, check, secrets)
         if not check.at:
-            return await _read(page, check)
+            return await _read_page(page, check)
         if len(page.context.pages) >= MAX_TABS:  # else an agent could prevent the check
-            await next(other for other in page.context.pages if other is not page).close()
-        beside = await page.context.new_page()
+            await next(
+                tab_to_close for tab_to_close in page.context.pages if tab_to_close is not page
+            ).close()
+        tab = await page.context.new_page()
         try:
-            await beside.goto(urljoin(task.start, check.at), timeout=LOOK_MS)
-            return await _read(beside, check)
+            await tab.goto(urljoin(task.start, check.at), timeout=LOOK_MS)
+            return await _read_page(tab, check)
         finally:
             with suppress(PlaywrightError, TimeoutError):
                 async with asyncio.timeout(CLOSE_S):
-                    await beside.close()
+                    await tab.close()
     except PlaywrightError as error:
         return ProbeResult(error=secrets.take_out(first_line(error)))
 
 
-def bounded(found: Sequence[ProbeResult]) -> tuple[ProbeResult, ...]:
+def bounded(results: Sequence[ProbeResult]) -> tuple[ProbeResult, ...]:
     """Cut results to what is stored; cut texts are marked."""
-    left, kept = MAX_ALL_BYTES, []
-    for one in found:
+    bytes_left, bounded_results = MAX_ALL_BYTES, []
+    for result in results:
         texts = []
-        for text in one.texts[:MAX_TEXTS]:
+        for text in result.texts[:MAX_TEXTS]:
             # a page may hold half a surrogate pair, which an event cannot encode
-            stored = text[:MAX_CHARS].encode("utf-8", "replace")[:left].decode("utf-8", "ignore")
-            left -= len(stored.encode())
-            texts.append(stored)
-        cut = len(texts) < len(one.texts) or any(map(_is_shorter, texts, one.texts))
-        kept.append(msgspec.structs.replace(one, texts=tuple(texts), cut=cut))
-    return tuple(kept)
+            stored_text = text[:MAX_CHARS].encode("utf-8", "replace")[:bytes_left].decode("utf-8", "ignore")
+            bytes_left -= len(stored_text.encode())
+            texts.append(stored_text)
+        cut = len(texts) < len(result.texts) or any(map(_is_shorter, texts, result.texts))
+        bounded_results.append(msgspec.structs.replace(result, texts=tuple(texts), cut=cut))
+    return tuple(bounded_results)
 
 
-def _is_shorter(stored: str, text: str) -> bool:
-    return len(stored) < len(text)
+def _is_shorter(stored_text: str, text: str) -> bool:
+    return len(stored_text) < len(text)
 
 
 async def fingerprint(page: Page, selector: str) -> str:
@@ -96,19 +98,19 @@ async def fingerprint(page: Page, selector: str) -> str:
     return digest_hex(json.dumps(texts).encode())
 
 
-async def _read(page: Page, check: Check) -> ProbeResult:
+async def _read_page(page: Page, check: Check) -> ProbeResult:
     if check.of == "script":
         value = await page.evaluate(f"() => ({check.script})")
         return ProbeResult() if value is None else ProbeResult(texts=(_as_text(value),))
-    found = page.locator(check.selector)
+    elements = page.locator(check.selector)
     if check.of == "count":
-        return ProbeResult(texts=(str(await found.count()),))
+        return ProbeResult(texts=(str(await elements.count()),))
     # one more than is stored, so that `bounded` sees that there are more
-    texts = await found.evaluate_all(_VALUES if check.of == "value" else _TEXTS, MAX_TEXTS + 1)
+    texts = await elements.evaluate_all(_VALUES if check.of == "value" else _TEXTS, MAX_TEXTS + 1)
     return ProbeResult(texts=tuple(map(str, texts)))
 
 
-async def _ask(task: WebTask, check: Check, secrets: Secrets) -> ProbeResult:
+async def _call_address(task: WebTask, check: Check, secrets: Secrets) -> ProbeResult:
     headers = {name: secrets.put_in(value) for name, value in check.headers.items()}
     answer = await call(urljoin(task.start, check.address), headers=headers)
     if answer.status in ABSENT:
@@ -118,7 +120,7 @@ async def _ask(task: WebTask, check: Check, secrets: Secrets) -> ProbeResult:
     text = answer.text
     if check.field:
         try:
-            value = _part(json.loads(text), check.field)
+            value = _value_at(json.loads(text), check.field)
         except (ValueError, RecursionError) as error:
             # also numbers of 5 000 digits, and endlessly nested lists
             return ProbeResult(error=f"its answer is not JSON: {error}")
@@ -128,7 +130,7 @@ async def _ask(task: WebTask, check: Check, secrets: Secrets) -> ProbeResult:
     return ProbeResult(texts=(secrets.take_out(text),))
 
 
-def _part(value: Any, path: str) -> Any:
+def _value_at(value: Any, path: str) -> Any:
     for name in path.split("."):
         if isinstance(value, dict):
             value = value.get(name)
@@ -200,8 +202,8 @@ class WebSite(Site):
     async def probe(self, page: Page, task: Task) -> dict[str, Any]:
         """The results of the task's checks, in plain values: see `evaluators.SiteReport`."""
         definition, secrets = self._definition(task), Secrets()
-        found = [await look(page, definition, check, secrets) for check in definition.checks]
-        report = SiteReport(found=bounded(found), start=self._starts.get(page.context, ""))
+        results = [await run_check(page, definition, check, secrets) for check in definition.checks]
+        report = SiteReport(found=bounded(results), start=self._starts.get(page.context, ""))
         as_stored: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(report))
         return as_stored
 

@@ -68,9 +68,9 @@ class Starts(msgspec.Struct):
         self.unlike[visit.name] = self.unlike.get(visit.name, 0) + 1
         if self.unlike[visit.name] > 1:
             return None
-        told = "what its fingerprint selects" if visit.selected else "its first page"
+        compared = "what its fingerprint selects" if visit.selected else "its first page"
         return (
-            f"{visit.name}: {episode} did not begin like {first.episode} ({told} differs), though resets = 'per_episode' says so. "
+            f"{visit.name}: {episode} did not begin like {first.episode} ({compared} differs), though resets = 'per_episode' says so. "
             "Its reset leaves something behind, others change the site meanwhile, or the page changes by itself: then name what "
             "does not with fingerprint"
         )

@@ -1,7 +1,7 @@
 """The tasks of a user's file: pure, no server and no browser needed."""
 
 from hindcast.actors.environments.base import ResetSemantics, TaskSource
-from hindcast.actors.environments.web.definition import WebTask, plain, tasks_of
+from hindcast.actors.environments.web.definition import WebTask, tasks_of, to_plain_values
 from hindcast.core.domain.task import Task
 from hindcast.core.errors import SettingsError
 from hindcast.core.settings.schema import WebSettings
@@ -41,8 +41,8 @@ class WebTasks(TaskSource):
         """
         tasks = self._families.get(family)
         if tasks is None:
-            known = ", ".join(self._families)
-            raise SettingsError(f"the task file has no family {family!r}; it has: {known}")
+            families = ", ".join(self._families)
+            raise SettingsError(f"the task file has no family {family!r}; it has: {families}")
         number = seed % len(tasks)
         return as_task(tasks[number], number)
 
@@ -54,12 +54,12 @@ def as_task(definition: WebTask, number: int) -> Task:
         family=definition.family,
         seed=number,
         instruction=definition.instruction,
-        goal={key: value for key, value in plain(definition).items() if key not in _BESIDE},
+        goal={key: value for key, value in to_plain_values(definition).items() if key not in _BESIDE},
         max_steps=definition.max_steps,
     )
 
 
 def definition_of(task: Task) -> WebTask:
     """The definition of a task. Raises msgspec.ValidationError where its goal is none."""
-    beside = {"instruction": task.instruction, "family": task.family, "max_steps": task.max_steps}
-    return convert(task.goal | beside, WebTask)
+    task_fields = {"instruction": task.instruction, "family": task.family, "max_steps": task.max_steps}
+    return convert(task.goal | task_fields, WebTask)

@@ -32,27 +32,27 @@ def checked_addresses(addresses: Mapping[str, str]) -> dict[str, str]:
     Raises:
         SettingsError: a name is no site, or an address is not HTTP, or holds a password.
     """
-    found = {}
+    checked = {}
     for name, address in addresses.items():
         if name not in NAMES:
             raise SettingsError(f"sites.webarena_sites names {name!r}; {advice(name, NAMES)}")
-        parts = split_address(address)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.password:
+        split = split_address(address)
+        if split.scheme not in ("http", "https") or not split.hostname or split.username or split.password:
             raise SettingsError(
                 f"sites.webarena_sites: {name} must be an address without a password, such as http://localhost:7770; log-ins "
                 "are sites.webarena_accounts"
             )
-        found[name] = address.rstrip("/")
-    return found
+        checked[name] = address.rstrip("/")
+    return checked
 
 
 def checked_origins(origins: Iterable[str]) -> tuple[str, ...]:
     """The setting `sites.webarena_origins`. Raises SettingsError if one is no origin."""
     for origin in origins:
-        parts = split_address(origin)
+        split = split_address(origin)
         if (
-            parts.scheme not in ("http", "https")
-            or not parts.hostname
+            split.scheme not in ("http", "https")
+            or not split.hostname
             or origin_of(origin) != origin
             or "@" in origin
         ):
@@ -68,15 +68,15 @@ def needed(task: WebArenaTask) -> tuple[str, ...]:
     Raises:
         Malformed: a placeholder names no site.
     """
-    found = dict.fromkeys((*task.sites, *task.login))
+    sites = dict.fromkeys((*task.sites, *task.login))
     for text in _texts(msgspec.to_builtins(task)):
         for match in PLACEHOLDER.finditer(text):
             name = match[1].lower()
             if name not in NAMES:
-                known = ", ".join(f"__{name.upper()}__" for name in NAMES)
-                raise Malformed("a text", text, f"{match[0]} stands for no site; there are: {known}")
-            found[name] = None
-    return tuple(found)
+                placeholders = ", ".join(f"__{name.upper()}__" for name in NAMES)
+                raise Malformed("a text", text, f"{match[0]} stands for no site; there are: {placeholders}")
+            sites[name] = None
+    return tuple(sites)
 
 
 def fill(value: Filled, addresses: Mapping[str, str]) -> Filled:
@@ -88,20 +88,20 @@ def _texts(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
-        for one in value.values():
-            yield from _texts(one)
+        for item in value.values():
+            yield from _texts(item)
     elif isinstance(value, list | tuple):
-        for one in value:
-            yield from _texts(one)
+        for item in value:
+            yield from _texts(item)
 
 
 def _replaced(value: Any, addresses: Mapping[str, str]) -> Any:
     if isinstance(value, str):
         return PLACEHOLDER.sub(lambda match: addresses[match[1].lower()], value)
     if isinstance(value, dict):
-        return {key: _replaced(one, addresses) for key, one in value.items()}
+        return {key: _replaced(item, addresses) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_replaced(one, addresses) for one in value]
+        return [_replaced(item, addresses) for item in value]
     return value
 
 
@@ -141,9 +141,9 @@ def check_accounts(accounts: Mapping[str, tuple[str, ...]], tasks: Iterable[WebA
         for site in task.login:
             wanting[site] += site not in accounts
     if any(wanting.values()):
-        told = ", ".join(f"{count} to {site}" for site, count in wanting.items() if count)
+        counts = ", ".join(f"{count} to {site}" for site, count in wanting.items() if count)
         raise SettingsError(
-            f"sites.webarena_accounts has no entry for sites that tasks log in to: {told}. For each name the environment "
+            f"sites.webarena_accounts has no entry for sites that tasks log in to: {counts}. For each name the environment "
             'variables that hold user and password, as {shopping = ["SHOPPING_USER", "SHOPPING_PASSWORD"]}, or [] to play '
             "without logging in"
         )

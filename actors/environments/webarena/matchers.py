@@ -35,13 +35,13 @@ _OPENING = re.compile(r"(?<!\w)'(?!(?:re|ve|ll|m|t|s|d|n)\b)(?=\w)", re.IGNORECA
 _LAST_PERIOD = re.compile(r"(?<!\.)\.(?=[\]\[(){}<>\"'»”’\s]*$)")
 
 
-def words(text: str) -> list[str]:
+def tokenize(text: str) -> list[str]:
     """The tokens of a text, in order.
 
     >>> words("It costs $39.64 (tax: 2%).")
     ['It', 'costs', '$', '39.64', '(', 'tax', ':', '2', '%', ')', '.']
     """
-    text = _SENTENCE_END.sub(lambda found: _ended(text, found), text)
+    text = _SENTENCE_END.sub(lambda match: _separated_period(text, match), text)
     text = _LAST_PERIOD.sub(" . ", text)
     text = _OPENING.sub("' ", text)
     text = _APART.sub(r" \g<0> ", text)
@@ -57,20 +57,20 @@ def is_word(text: str) -> bool:
     >>> is_word("39.64"), is_word("@vinta"), is_word("new york")
     (True, False, False)
     """
-    return len(words(text)) == 1
+    return len(tokenize(text)) == 1
 
 
-def _ended(text: str, found: re.Match[str]) -> str:
+def _separated_period(text: str, match: re.Match[str]) -> str:
     """Separate the period of a word that ends a sentence."""
-    near = text[max(0, found.start() - LONGEST) : found.start()]
-    before = near.split()
-    word = _PART.split(before[-1].lower())[-1].lstrip("`#&-,") if before and not near[-1].isspace() else ""
-    goes_on = found["next"][0].isalpha() or found["next"].startswith(_PUNCTUATION) or found["next"] == "."
+    preceding = text[max(0, match.start() - LONGEST) : match.start()]
+    words = preceding.split()
+    word = _PART.split(words[-1].lower())[-1].lstrip("`#&-,") if words and not preceding[-1].isspace() else ""
+    continues = match["next"][0].isalpha() or match["next"].startswith(_PUNCTUATION) or match["next"] == "."
     if _ABBREVIATION.fullmatch(word):
-        return found[0]
-    if _NUMBER_OR_LETTER.fullmatch(word) and goes_on and not found["closing"]:
-        return found[0]
-    return f" . {found['closing']}"
+        return match[0]
+    if _NUMBER_OR_LETTER.fullmatch(word) and continues and not match["closing"]:
+        return match[0]
+    return f" . {match['closing']}"
 
 
 Rules = Literal["webarena", "lite"]
@@ -92,39 +92,39 @@ def cleaned(text: str, rules: Rules) -> str:
     return text.lower()
 
 
-def shown(text: str, rules: Rules) -> str:
+def comparable(text: str, rules: Rules) -> str:
     """The form in which a page's text is compared; WebArena decodes HTML entities, also in a locator's result."""
     return text if rules == "lite" else html.unescape(text)
 
 
-def equals(reference: str, found: str, rules: Rules) -> bool:
+def equals(reference: str, text: str, rules: Rules) -> bool:
     """`exact_match`: both texts are equal once cleaned."""
-    return cleaned(reference, rules) == cleaned(found, rules)
+    return cleaned(reference, rules) == cleaned(text, rules)
 
 
-def includes(reference: str, found: str, rules: Rules, *, alone: bool) -> bool:
+def includes(reference: str, full_text: str, rules: Rules, *, alone: bool) -> bool:
     """`must_include`: a part of the text, or one of its words where a part could match by chance.
 
     Lite requires a word wherever the reference is a single one, and counts the parts of a word between slashes too. WebArena
     requires it only where the reference is a single character and, as `alone` says, the only one for an answer.
     """
-    wanted, text = cleaned(reference, rules), cleaned(found, rules)
+    part, text = cleaned(reference, rules), cleaned(full_text, rules)
     # a word is a part of its text; most texts need not be split
-    if wanted not in text:
+    if part not in text:
         return False
-    by_word = alone and len(wanted) == 1 if rules == "webarena" else True
-    if not by_word or not is_word(wanted):
+    by_word = alone and len(part) == 1 if rules == "webarena" else True
+    if not by_word or not is_word(part):
         return True
-    return any(wanted == word or (rules == "lite" and wanted in word.split("/")) for word in words(text))
+    return any(part == word or (rules == "lite" and part in word.split("/")) for word in tokenize(text))
 
 
-def includes_any(reference: str, found: str, rules: Rules, *, alone: bool, on_page: bool) -> bool:
+def includes_any(reference: str, text: str, rules: Rules, *, alone: bool, on_page: bool) -> bool:
     """`must_include` with ` |OR| ` between alternatives: for a page, and in Lite for an answer too.
 
     WebArena compares an answer with the literal reference, ` |OR| ` included.
     """
     alternatives = reference.split(ALTERNATIVE) if on_page or rules == "lite" else [reference]
-    return any(includes(one, found, rules, alone=alone) for one in alternatives)
+    return any(includes(alternative, text, rules, alone=alone) for alternative in alternatives)
 
 
 def at_address(reference: str, address: str, note: str, rules: Rules) -> bool:
@@ -138,29 +138,36 @@ def at_address(reference: str, address: str, note: str, rules: Rules) -> bool:
     references = reference.split(ALTERNATIVE)
     note = note or ("GOLD in PRED" if rules == "webarena" else "EXACT")
     if rules == "lite":
-        wanted, where = [_plain(one) for one in references], _plain(address)
-        return where in wanted if note == "EXACT" else any(one in where for one in wanted)
+        allowed, reached = (
+            [_normalized(each_reference) for each_reference in references],
+            _normalized(address),
+        )
+        return (
+            reached in allowed
+            if note == "EXACT"
+            else any(each_reference in reached for each_reference in allowed)
+        )
     if note == "EXACT":
-        return address.rstrip("/") in [one.rstrip("/") for one in references]
-    return _within(references, address)
+        return address.rstrip("/") in [each_reference.rstrip("/") for each_reference in references]
+    return _is_within(references, address)
 
 
-def _plain(address: str) -> str:
+def _normalized(address: str) -> str:
     """The address as Lite compares it: one spelling of this machine, no slash at the end."""
     return address.replace("localhost", "127.0.0.1").removesuffix("/")
 
 
-def _within(references: Sequence[str], address: str) -> bool:
-    place, query = _parts(address)
-    if not any(_parts(one)[0] in place for one in references):
+def _is_within(references: Sequence[str], address: str) -> bool:
+    location, query = _location_and_query(address)
+    if not any(_location_and_query(reference)[0] in location for reference in references):
         return False
-    wanted: dict[str, set[str]] = defaultdict(set)
-    for one in references:
-        for key, values in _parts(one)[1].items():
-            wanted[key].update(values)
-    return all(values & set(query.get(key, ())) for key, values in wanted.items())
+    allowed: dict[str, set[str]] = defaultdict(set)
+    for reference in references:
+        for key, values in _location_and_query(reference)[1].items():
+            allowed[key].update(values)
+    return all(values & set(query.get(key, ())) for key, values in allowed.items())
 
 
-def _parts(address: str) -> tuple[str, dict[str, list[str]]]:
-    parts = urlparse(address.rstrip("/"))
-    return parts.netloc + parts.path, parse_qs(parts.query)
+def _location_and_query(address: str) -> tuple[str, dict[str, list[str]]]:
+    url = urlparse(address.rstrip("/"))
+    return url.netloc + url.path, parse_qs(url.query)

@@ -73,17 +73,17 @@ class Helpers:
             "searchCriteria[sortOrders][0][direction]": "DESC",
             "searchCriteria[pageSize]": "1",
         }
-        found = await self._ask(f"/rest/V1/orders?{urlencode(newest)}")
-        orders = found.get("items") if isinstance(found, dict) else None
+        result = await self._ask(f"/rest/V1/orders?{urlencode(newest)}")
+        orders = result.get("items") if isinstance(result, dict) else None
         if not orders:
             return ""
         return f"{self._shop}/sales/order/view/order_id/{int(orders[0]['increment_id'])}/"
 
-    async def _latest_review(self, sku: str, part: str) -> str:
+    async def _latest_review(self, sku: str, field: str) -> str:
         reviews = await self._ask(f"/rest/V1/products/{quote(sku, safe='')}/reviews")
         if not isinstance(reviews, list) or not reviews:
             return ""
-        return str(reviews[-1]["nickname"] if part == "author" else reviews[-1]["ratings"][0]["percent"])
+        return str(reviews[-1]["nickname"] if field == "author" else reviews[-1]["ratings"][0]["percent"])
 
     @property
     def _shop(self) -> str:
@@ -112,16 +112,18 @@ class Helpers:
             timeout_s=TIMEOUT_S,
             max_bytes=MAX_REPLY_BYTES,
         )
-        where = path.split("?")[0]
+        endpoint = path.split("?")[0]
         if answer.error:
-            raise EnvironmentFailed(f"the shop at {self._shop} gave no answer to {where}: {answer.error}")
+            raise EnvironmentFailed(f"the shop at {self._shop} gave no answer to {endpoint}: {answer.error}")
         if not 200 <= answer.status < 300:
             # the response may repeat the request, a password included
-            raise EnvironmentFailed(f"the shop at {self._shop} answered {answer.status} to {where}")
+            raise EnvironmentFailed(f"the shop at {self._shop} answered {answer.status} to {endpoint}")
         try:
             return msgspec.json.decode(answer.body)
         except msgspec.DecodeError as error:
-            raise EnvironmentFailed(f"the shop at {self._shop} gave no answer to {where}: {error}") from None
+            raise EnvironmentFailed(
+                f"the shop at {self._shop} gave no answer to {endpoint}: {error}"
+            ) from None
 
 
 def post_url(url: str) -> str:
@@ -130,11 +132,11 @@ def post_url(url: str) -> str:
     >>> post_url("http://localhost:9999/f/books/59421/title#comment")
     'http://localhost:9999/f/books/59421/'
     """
-    parts = urlsplit(url)
-    path = parts.path.split("/")
+    split = urlsplit(url)
+    path = split.path.split("/")
     if len(path) < 4 or path[1] != "f":
         return url
-    return f"{parts.scheme}://{parts.netloc}/f/{path[2]}/{path[3]}/"
+    return f"{split.scheme}://{split.netloc}/f/{path[2]}/{path[3]}/"
 
 
 async def _member_role(page: BrowserPage, name: str) -> str:
@@ -158,10 +160,10 @@ async def look_at(
     """Read each target; a target that cannot be read says why."""
     if targets and page.is_closed():
         page = await page.context.new_page()
-    return [await _look(target, page, helpers, settle_s) for target in targets]
+    return [await _probe_page(target, page, helpers, settle_s) for target in targets]
 
 
-async def _look(target: PageCheck, page: BrowserPage, helpers: Helpers, settle_s: float) -> ProbedPage:
+async def _probe_page(target: PageCheck, page: BrowserPage, helpers: Helpers, settle_s: float) -> ProbedPage:
     url = target.url
     try:
         if url.startswith(PREFIX):
@@ -171,12 +173,12 @@ async def _look(target: PageCheck, page: BrowserPage, helpers: Helpers, settle_s
         if url != LAST:
             await page.goto(url, wait_until="load")
             await asyncio.sleep(settle_s)
-        return ProbedPage(url=page.url, found=await _read(target, page, helpers))
+        return ProbedPage(url=page.url, found=await _locator_text(target, page, helpers))
     except (PlaywrightError, EnvironmentFailed) as error:
         return ProbedPage(url=url, found=None, problem=str(error).splitlines()[0][:300])
 
 
-async def _read(target: PageCheck, page: BrowserPage, helpers: Helpers) -> str:
+async def _locator_text(target: PageCheck, page: BrowserPage, helpers: Helpers) -> str:
     """The text that the locator finds; empty where the locator fails in the page, because then it is not the wanted page."""
     if not target.locator:
         return str(await page.evaluate(_bounded(WHOLE_PAGE)))

@@ -41,29 +41,29 @@ class WebArena(Environment):
 
     def check(self, settings: Settings) -> list[str]:
         """What is wrong with how WebArena's sites are reset and waited for."""
-        sites, found = settings.sites, []
+        sites, conflicts = settings.sites, []
         if sites.webarena_resets == "none" and sites.webarena_reset:
-            found.append(
+            conflicts.append(
                 "sites.webarena_reset names what resets a site, and sites.webarena_resets = 'none' never does it: say per_episode or "
                 "per_batch"
             )
         if sites.webarena_resets != "none" and not sites.webarena_reset:
-            found.append(
+            conflicts.append(
                 f"sites.webarena_resets = {sites.webarena_resets!r} needs what resets the sites: sites.webarena_reset"
             )
         if sites.webarena_resets == "per_episode" and sites.webarena_concurrency != 1:
-            found.append(
+            conflicts.append(
                 "sites.webarena_resets = 'per_episode' would reset a site while other episodes are on it: set "
                 "sites.webarena_concurrency to 1"
             )
         if sites.webarena_tasks and sites.webarena_patience_s >= settings.actors.episode_timeout_s:
-            found.append(
+            conflicts.append(
                 f"sites.webarena_patience_s = {sites.webarena_patience_s:g} must be shorter than actors.episode_timeout_s = "
                 f"{settings.actors.episode_timeout_s:g}, else an episode is over before it began"
             )
         if "webarena" in settings.curriculum.environments and not sites.webarena_tasks:
-            found.append("curriculum.environments names webarena: set sites.webarena_tasks")
-        return found
+            conflicts.append("curriculum.environments names webarena: set sites.webarena_tasks")
+        return conflicts
 
 
 ENVIRONMENT = WebArena()

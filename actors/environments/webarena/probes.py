@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import zstandard
 
-from hindcast.actors.environments.webarena.matchers import Rules, includes_any, shown
+from hindcast.actors.environments.webarena.matchers import Rules, comparable, includes_any
 from hindcast.actors.environments.webarena.schema import Evaluation, Requirement
 from hindcast.core.bounded_read import read_bounded
 from hindcast.core.domain.evidence import Evidence
@@ -30,21 +30,21 @@ def passages_of(text: str, required: Requirement, rules: Rules) -> str | None:
     if required.approach != "must_include":
         return None
     window = max(WINDOW_CHARACTERS, 4 * max(map(len, required.references)))
-    whole = shown(text, rules)
-    kept: dict[int, str] = {}
-    included = [_includes_any(reference, whole, rules) for reference in required.references]
+    full_text = comparable(text, rules)
+    passages_by_start: dict[int, str] = {}
+    included = [_includes_any(reference, full_text, rules) for reference in required.references]
     for reference, holds in zip(required.references, included, strict=True):
-        found = (
-            place
-            for place, part in _windows(text, window)
-            if _includes_any(reference, shown(part, rules), rules)
+        starts = (
+            start
+            for start, window_text in _windows(text, window)
+            if _includes_any(reference, comparable(window_text, rules), rules)
         )
-        place = next(found, None) if holds else None
-        if place is not None:
-            kept[place] = text[place : place + window]
-    passages = BETWEEN.join(kept[place] for place in sorted(kept))
+        start = next(starts, None) if holds else None
+        if start is not None:
+            passages_by_start[start] = text[start : start + window]
+    passages = BETWEEN.join(passages_by_start[start] for start in sorted(passages_by_start))
     alike = [
-        _includes_any(reference, shown(passages, rules), rules) for reference in required.references
+        _includes_any(reference, comparable(passages, rules), rules) for reference in required.references
     ] == included
     return passages if alike else None
 
@@ -55,8 +55,8 @@ def _includes_any(reference: str, text: str, rules: Rules) -> bool:
 
 def _windows(text: str, size: int) -> Iterator[tuple[int, str]]:
     """Overlapping windows of a text with their positions; every stretch of half their size is whole in one."""
-    for place in range(0, len(text), size // 2):
-        yield place, text[place : place + size]
+    for start in range(0, len(text), size // 2):
+        yield start, text[start : start + size]
 
 
 LOOKS = "looks"
@@ -95,40 +95,47 @@ class StoredLook(ProbedPage, frozen=True, kw_only=True, omit_defaults=True):
     """The text, UTF-8 in one zstd frame, where it is long; `found` is then None."""
 
 
-def stored(looks: Sequence[ProbedPage], evaluation: Evaluation | None = None) -> dict[str, Any]:
+def encode_probes(pages: Sequence[ProbedPage], evaluation: Evaluation | None = None) -> dict[str, Any]:
     """Encode the results as the probes of an evidence.
 
     `evaluation`: what the results are for, an entry of `program_html` each. Without it, texts that are too long to be stored
     are cut.
     """
-    left, kept = MAX_ALL_BYTES, []
-    for number, look in enumerate(looks):
-        rest = len(looks) - number - 1
-        one = _stored(look, max(left - rest * KEPT_FREE_BYTES, left // (rest + 1)), evaluation, number)
-        left -= _base64_bytes(one.packed) + len((one.found or "").encode())
-        kept.append(one)
-    return {LOOKS: msgspec.to_builtins(kept)}
+    bytes_left, stored_pages = MAX_ALL_BYTES, []
+    for number, page in enumerate(pages):
+        pages_after = len(pages) - number - 1
+        stored_page = _stored_page(
+            page,
+            max(bytes_left - pages_after * KEPT_FREE_BYTES, bytes_left // (pages_after + 1)),
+            evaluation,
+            number,
+        )
+        bytes_left -= _base64_bytes(stored_page.packed) + len((stored_page.found or "").encode())
+        stored_pages.append(stored_page)
+    return {LOOKS: msgspec.to_builtins(stored_pages)}
 
 
-def _stored(look: ProbedPage, most_bytes: int, evaluation: Evaluation | None, number: int) -> StoredLook:
-    plain = StoredLook(url=look.url, found=look.found, cut=look.cut, problem=look.problem)
-    if look.found is None:
-        return plain
+def _stored_page(page: ProbedPage, max_bytes: int, evaluation: Evaluation | None, number: int) -> StoredLook:
+    uncompressed = StoredLook(url=page.url, found=page.found, cut=page.cut, problem=page.problem)
+    if page.found is None:
+        return uncompressed
     # a page may hold half a surrogate pair, which an event cannot encode
-    content = look.found[:MAX_CHARACTERS].encode("utf-8", "replace")
-    cut = look.cut or len(look.found) > MAX_CHARACTERS
+    content = page.found[:MAX_CHARACTERS].encode("utf-8", "replace")
+    cut = page.cut or len(page.found) > MAX_CHARACTERS
     text = content.decode()
-    if len(content) <= min(most_bytes, MAX_PLAIN_BYTES):
-        return msgspec.structs.replace(plain, found=text, cut=cut)
+    if len(content) <= min(max_bytes, MAX_PLAIN_BYTES):
+        return msgspec.structs.replace(uncompressed, found=text, cut=cut)
     packed = zstandard.ZstdCompressor(level=LEVEL).compress(content)
-    if _base64_bytes(packed) <= most_bytes:
-        return msgspec.structs.replace(plain, found=None, packed=packed, cut=cut)
+    if _base64_bytes(packed) <= max_bytes:
+        return msgspec.structs.replace(uncompressed, found=None, packed=packed, cut=cut)
     passages = (
         passages_of(text, evaluation.targets[number].required, evaluation.rules) if evaluation else None
     )
-    if passages is not None and len(passages.encode()) <= most_bytes:
-        return msgspec.structs.replace(plain, found=passages, cut=cut, excerpt=True)
-    return msgspec.structs.replace(plain, found=content[:most_bytes].decode("utf-8", "ignore"), cut=True)
+    if passages is not None and len(passages.encode()) <= max_bytes:
+        return msgspec.structs.replace(uncompressed, found=passages, cut=cut, excerpt=True)
+    return msgspec.structs.replace(
+        uncompressed, found=content[:max_bytes].decode("utf-8", "ignore"), cut=True
+    )
 
 
 def _base64_bytes(packed: bytes) -> int:
@@ -136,22 +143,22 @@ def _base64_bytes(packed: bytes) -> int:
     return -(-len(packed) // 3) * 4
 
 
-def looks_of(evidence: Evidence) -> list[ProbedPage]:
+def decode_probes(evidence: Evidence) -> list[ProbedPage]:
     """Decode the results of an evidence; none where it holds none.
 
     Raises:
         zstandard.ZstdError, TooLarge, UnicodeDecodeError: a text does not decode.
     """
-    kept = convert(evidence.probes.get(LOOKS, []), list[StoredLook])
+    stored_pages = convert(evidence.probes.get(LOOKS, []), list[StoredLook])
     return [
         ProbedPage(
-            url=one.url,
-            found=_unpacked(one.packed) if one.packed else one.found,
-            cut=one.cut,
-            problem=one.problem,
-            excerpt=one.excerpt,
+            url=page.url,
+            found=_unpacked(page.packed) if page.packed else page.found,
+            cut=page.cut,
+            problem=page.problem,
+            excerpt=page.excerpt,
         )
-        for one in kept
+        for page in stored_pages
     ]
 
 

@@ -132,8 +132,10 @@ class Malformed(Exception):
     """A task that is not in the format; names the key, its value and what is wrong."""
 
     def __init__(self, key: str, value: object, wrong: str) -> None:
-        shown = repr(value)
-        super().__init__(f"{key} = {shown if len(shown) <= 120 else shown[:117] + '…'}: {wrong}")
+        value_text = repr(value)
+        super().__init__(
+            f"{key} = {value_text if len(value_text) <= 120 else value_text[:117] + '…'}: {wrong}"
+        )
 
 
 def read_task(raw: object) -> WebArenaTask:
@@ -156,7 +158,7 @@ def read_task(raw: object) -> WebArenaTask:
     return WebArenaTask(
         number=_of_kind(raw, "task_id", int, ""),
         sites=sites,
-        start=tuple(part.strip() for part in _filled(raw, "start_url", "").split("|AND|")),
+        start=tuple(address.strip() for address in _filled(raw, "start_url", "").split("|AND|")),
         intent=_filled(raw, "intent", ""),
         login=login if _of_kind(raw, "require_login", bool, "") else (),
         evaluation=_evaluation(
@@ -171,20 +173,22 @@ def _login(raw: Mapping[str, Any]) -> tuple[str, ...]:
     if state is None:
         return ()
     name = state.rsplit("/", 1)[-1] if isinstance(state, str) else ""
-    found = tuple(name.removesuffix("_state.json").split("."))
-    if not name.endswith("_state.json") or any(site not in SITES for site in found):
+    sites = tuple(name.removesuffix("_state.json").split("."))
+    if not name.endswith("_state.json") or any(site not in SITES for site in sites):
         raise Malformed(
             "storage_state", state, "it must be named after sites, as ./.auth/gitlab.reddit_state.json"
         )
-    return found
+    return sites
 
 
 def _evaluation(raw: Mapping[str, Any], rules: Rules) -> Evaluation:
     checks = _texts(raw, "eval_types", "eval.")
     for check in checks:
         if check not in get_args(Check):
-            known = ", ".join(get_args(Check))
-            raise Malformed("eval.eval_types", list(checks), f"{check!r} is unknown; there are: {known}")
+            check_names = ", ".join(get_args(Check))
+            raise Malformed(
+                "eval.eval_types", list(checks), f"{check!r} is unknown; there are: {check_names}"
+            )
     if not checks:
         raise Malformed("eval.eval_types", [], "nothing would be evaluated")
     note = raw.get("url_note") or ""
@@ -205,79 +209,79 @@ def _answers(raw: Mapping[str, Any]) -> tuple[Requirement, ...]:
     answers = _of_kind(raw, "reference_answers", dict, "eval.")
     if not answers:
         raise Malformed("eval.reference_answers", answers, "string_match has nothing to compare with")
-    return tuple(_requirement(way, value, "eval.reference_answers") for way, value in answers.items())
+    return tuple(
+        _requirement(approach, value, "eval.reference_answers") for approach, value in answers.items()
+    )
 
 
 def _targets(raw: Mapping[str, Any]) -> tuple[PageCheck, ...]:
-    listed = _of_kind(raw, "program_html", list, "eval.")
-    if not listed:
-        raise Malformed("eval.program_html", listed, "program_html has nothing to look at")
-    return tuple(_target(one, f"eval.program_html[{number}]") for number, one in enumerate(listed))
+    entries = _of_kind(raw, "program_html", list, "eval.")
+    if not entries:
+        raise Malformed("eval.program_html", entries, "program_html has nothing to look at")
+    return tuple(_target(entry, f"eval.program_html[{number}]") for number, entry in enumerate(entries))
 
 
-def _target(raw: object, where: str) -> PageCheck:
+def _target(raw: object, path: str) -> PageCheck:
     if not isinstance(raw, dict):
-        raise Malformed(where, raw, "it must be an object")
-    url, locator = _filled(raw, "url", f"{where}."), _of_kind(raw, "locator", str, f"{where}.").strip()
+        raise Malformed(path, raw, "it must be an object")
+    url, locator = _filled(raw, "url", f"{path}."), _of_kind(raw, "locator", str, f"{path}.").strip()
     if locator and not locator.startswith(LOCATORS):
         raise Malformed(
-            f"{where}.locator", locator, f"it must be empty or begin with one of: {', '.join(LOCATORS)}"
+            f"{path}.locator", locator, f"it must be empty or begin with one of: {', '.join(LOCATORS)}"
         )
     for key, value in (("url", url), ("locator", locator)):
         if value.startswith(PREFIX):
             try:
                 read_call(value)
             except ValueError as error:
-                raise Malformed(f"{where}.{key}", value, str(error)) from error
-    required = _of_kind(raw, "required_contents", dict, f"{where}.")
+                raise Malformed(f"{path}.{key}", value, str(error)) from error
+    required = _of_kind(raw, "required_contents", dict, f"{path}.")
     if len(required) != 1:
-        raise Malformed(f"{where}.required_contents", required, "it must have one key")
-    [(way, value)] = required.items()
+        raise Malformed(f"{path}.required_contents", required, "it must have one key")
+    [(approach, value)] = required.items()
     return PageCheck(
         url=url,
         locator=locator,
-        prepare=_texts(raw, "prep_actions", f"{where}.") if "prep_actions" in raw else (),
-        required=_requirement(way, value, f"{where}.required_contents"),
+        prepare=_texts(raw, "prep_actions", f"{path}.") if "prep_actions" in raw else (),
+        required=_requirement(approach, value, f"{path}.required_contents"),
     )
 
 
-def _requirement(way: str, value: object, where: str) -> Requirement:
+def _requirement(way: str, value: object, path: str) -> Requirement:
     if way not in get_args(Approach):
-        raise Malformed(
-            where, {way: value}, f"{way!r} is unknown; there are: {', '.join(get_args(Approach))}"
-        )
+        raise Malformed(path, {way: value}, f"{way!r} is unknown; there are: {', '.join(get_args(Approach))}")
     approach = cast(Approach, way)
     if isinstance(value, str):
         return Requirement(approach=approach, references=(value,), whole=True)
     if way == "exact_match" or not isinstance(value, list) or not value:
         kind = "a text" if way == "exact_match" else "a list of texts"
-        raise Malformed(f"{where}.{way}", value, f"it must be {kind}")
-    for one in value:
-        if not isinstance(one, str):
-            raise Malformed(f"{where}.{way}", value, f"{one!r} is no text")
+        raise Malformed(f"{path}.{way}", value, f"it must be {kind}")
+    for item in value:
+        if not isinstance(item, str):
+            raise Malformed(f"{path}.{way}", value, f"{item!r} is no text")
     return Requirement(approach=approach, references=tuple(value))
 
 
-def _of_kind(raw: Mapping[str, Any], key: str, kind: type, where: str) -> Any:
+def _of_kind(raw: Mapping[str, Any], key: str, kind: type, prefix: str) -> Any:
     if key not in raw:
-        raise Malformed(f"{where}{key}", None, "it is missing")
+        raise Malformed(f"{prefix}{key}", None, "it is missing")
     value = raw[key]
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise Malformed(f"{where}{key}", value, f"it must be {_NAMES[kind]}")
+        raise Malformed(f"{prefix}{key}", value, f"it must be {_NAMES[kind]}")
     return value
 
 
-def _filled(raw: Mapping[str, Any], key: str, where: str) -> str:
-    value = cast(str, _of_kind(raw, key, str, where))
+def _filled(raw: Mapping[str, Any], key: str, prefix: str) -> str:
+    value = cast(str, _of_kind(raw, key, str, prefix))
     if not value.strip():
-        raise Malformed(f"{where}{key}", value, "it must not be empty")
+        raise Malformed(f"{prefix}{key}", value, "it must not be empty")
     return value
 
 
-def _texts(raw: Mapping[str, Any], key: str, where: str) -> tuple[str, ...]:
-    value = _of_kind(raw, key, list, where)
-    if any(not isinstance(one, str) for one in value):
-        raise Malformed(f"{where}{key}", value, "it must be a list of texts")
+def _texts(raw: Mapping[str, Any], key: str, prefix: str) -> tuple[str, ...]:
+    value = _of_kind(raw, key, list, prefix)
+    if any(not isinstance(text, str) for text in value):
+        raise Malformed(f"{prefix}{key}", value, "it must be a list of texts")
     return tuple(value)
 
 

@@ -29,7 +29,7 @@ from hindcast.actors.environments.web.entry import reset_site
 from hindcast.actors.environments.web.secrets import Secrets
 from hindcast.actors.environments.webarena.addresses import Account, account_for, checked_addresses
 from hindcast.actors.environments.webarena.page_looks import Helpers, look_at
-from hindcast.actors.environments.webarena.probes import stored
+from hindcast.actors.environments.webarena.probes import encode_probes
 from hindcast.actors.environments.webarena.tasks import ENVIRONMENT, WebArenaGoal, goal_of
 from hindcast.core.domain.task import Task
 from hindcast.core.errors import EnvironmentFailed
@@ -68,13 +68,13 @@ class SiteSlots:
         self._limit = limit
         self._folder = folder
 
-    async def take(self, addresses: Iterable[str], held: HeldSlots) -> None:
-        """Wait for one slot on each address and add it to `held`. The caller bounds the wait, and frees `held`."""
+    async def take(self, addresses: Iterable[str], slots: HeldSlots) -> None:
+        """Wait for one slot on each address and add it to `slots`. The caller bounds the wait, and frees `slots`."""
         if not self._limit:
             return
         self._folder.mkdir(mode=0o700, exist_ok=True)
         for address in sorted(set(addresses)):  # one order everywhere prevents deadlocks
-            held.add(await self._wait(digest_hex(address.encode())[:16]))
+            slots.add(await self._wait(digest_hex(address.encode())[:16]))
 
     async def _wait(self, name: str) -> int:
         while True:
@@ -126,7 +126,7 @@ class LoginSessions:
         self._addresses = addresses
         self._accounts = accounts
         self._cookies: dict[str, Sequence[Any]] = {}
-        self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def enter(self, page: BrowserPage, site: str) -> None:
         """Log the page's context in to a site, if the settings name an account there.
@@ -141,21 +141,21 @@ class LoginSessions:
             await self._enter(page, site, account)
         except PlaywrightError as error:
             # its text may hold typed input, and addresses the user's name; `from None` keeps tracebacks free of it, too
-            told = re.search(r"net::\w+|Timeout \d+ms", str(error))
+            cause = re.search(r"net::\w+|Timeout \d+ms", str(error))
             raise EnvironmentFailed(
                 f"logging in to {site} at {self._addresses[site]} did not work: "
-                f"{told[0] if told else 'its log-in form was not found or not taken'}"
+                f"{cause[0] if cause else 'its log-in form was not found or not taken'}"
             ) from None
 
     async def _enter(self, page: BrowserPage, site: str, account: Account) -> None:
-        known = self._cookies.get(site)
-        if known is not None and await self._holds(page, site, account, known):
+        cookies = self._cookies.get(site)
+        if cookies is not None and await self._holds(page, site, account, cookies):
             return
-        async with self._turns[site]:
+        async with self._locks[site]:
             renewed = self._cookies.get(site)
             if (
                 renewed is not None
-                and renewed is not known
+                and renewed is not cookies
                 and await self._holds(page, site, account, renewed)
             ):
                 return
@@ -175,9 +175,9 @@ class LoginSessions:
 
     async def _is_inside(self, page: BrowserPage, site: str, account: Account) -> bool:
         door = DOORS[site]
-        wanted = self._addresses[site] + door.inside.format(user=account.user)
-        await page.goto(wanted, wait_until="load")
-        return door.word in await page.content() if door.word else page.url == wanted
+        inside_address = self._addresses[site] + door.inside.format(user=account.user)
+        await page.goto(inside_address, wait_until="load")
+        return door.word in await page.content() if door.word else page.url == inside_address
 
     async def _log_in(self, page: BrowserPage, site: str, account: Account) -> None:
         address = self._addresses[site]
@@ -207,10 +207,12 @@ class WebArenaSite(Site):
 
     name = ENVIRONMENT
 
-    def __init__(self, settings: SiteSettings, *, trusted: bool = True, places: Path | None = None) -> None:
+    def __init__(
+        self, settings: SiteSettings, *, trusted: bool = True, slots_folder: Path | None = None
+    ) -> None:
         """`trusted`: whether the settings are the user's own, so that accounts may be used and resets may run.
 
-        `places`: folder of the site slots; None: the folder that all actors of this machine share.
+        `slots_folder`: folder of the site slots; None: the folder that all actors of this machine share.
         """
         self.traits = SiteTraits(
             patience_s=settings.webarena_patience_s + MARGIN_S,
@@ -221,11 +223,11 @@ class WebArenaSite(Site):
         self._addresses = checked_addresses(settings.webarena_sites)
         self._log_ins = LoginSessions(self._addresses, settings.webarena_accounts)
         self._helpers = Helpers(self._addresses, settings.webarena_accounts)
-        self._places = SiteSlots(settings.webarena_concurrency, places or places_folder())
+        self._slots = SiteSlots(settings.webarena_concurrency, slots_folder or places_folder())
         self._trusted = trusted
         self._was_reset: set[str] = set()
         self._resetting: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._held: dict[BrowserContext, HeldSlots] = {}
+        self._slots_by_context: dict[BrowserContext, HeldSlots] = {}
 
     def origins(self, task: Task) -> tuple[str, ...]:
         """The origins of the task's sites."""
@@ -253,8 +255,8 @@ class WebArenaSite(Site):
 
     async def _steps_in(self, page: BrowserPage, goal: WebArenaGoal) -> AsyncIterator[str]:
         """Enter a task step by step; yields the description of each step before it."""
-        held = self._hold(page.context)
-        await self._places.take((self._addresses[site] for site in goal.sites), held)
+        slots = self._hold(page.context)
+        await self._slots.take((self._addresses[site] for site in goal.sites), slots)
         for site in goal.sites:
             yield f"resetting {site}"
             await self._reset(site)
@@ -269,49 +271,57 @@ class WebArenaSite(Site):
             await tab.goto(address, wait_until="load")
 
     def _require_harmless(self) -> None:
-        asked = [
+        used = [
             name
             for name in ("webarena_accounts", "webarena_reset")
             if any(getattr(self._settings, name).values())
         ]
-        if asked:
+        if used:
             raise EnvironmentFailed(
-                f"{' and '.join(f'sites.{name}' for name in asked)} would be used as a log says, and a log may come from "
+                f"{' and '.join(f'sites.{name}' for name in used)} would be used as a log says, and a log may come from "
                 "anybody. If it is yours: --trust-tasks"
             )
 
     def _hold(self, context: BrowserContext) -> HeldSlots:
         """The slots that this context holds from now on; they are freed when it closes."""
-        held = HeldSlots()
-        self._held[context] = held
+        slots = HeldSlots()
+        self._slots_by_context[context] = slots
         context.on("close", self._give_back)
-        for lost in [one for one in self._held if one.browser is None or not one.browser.is_connected()]:
+        for lost in [
+            open_context
+            for open_context in self._slots_by_context
+            if open_context.browser is None or not open_context.browser.is_connected()
+        ]:
             self._give_back(lost)
-        return held
+        return slots
 
     def _give_back(self, context: BrowserContext) -> None:
-        held = self._held.pop(context, None)
-        if held is not None:
-            held.free()
+        slots = self._slots_by_context.pop(context, None)
+        if slots is not None:
+            slots.free()
 
     async def probe(self, page: BrowserPage, task: Task) -> dict[str, Any]:
         """What the task's `program_html` entries show, see `probes`."""
         evaluation = goal_of(task).evaluation
-        looks = await look_at(
+        pages = await look_at(
             evaluation.targets,
             page,
             helpers=self._helpers,
             settle_s=self._settings.webarena_settle_s,
         )
         # long pages take a while to compress
-        return await asyncio.to_thread(stored, looks, evaluation)
+        return await asyncio.to_thread(encode_probes, pages, evaluation)
 
     async def _reset(self, site: str) -> None:
         """Reset a site as `sites.webarena_resets` says: each time, or once for all episodes of this process."""
-        how = self._settings.webarena_reset.get(site, "")
-        if not how or self._settings.webarena_resets == "none":
+        reset_setting = self._settings.webarena_reset.get(site, "")
+        if not reset_setting or self._settings.webarena_resets == "none":
             return
-        hook = Reset(url=how) if how.startswith(WEB) else Reset(command=tuple(shlex.split(how)))
+        hook = (
+            Reset(url=reset_setting)
+            if reset_setting.startswith(WEB)
+            else Reset(command=tuple(shlex.split(reset_setting)))
+        )
         async with self._resetting[site]:
             if self._settings.webarena_resets == "per_episode" or site not in self._was_reset:
                 secrets = Secrets()

@@ -39,12 +39,12 @@ class TaskFile(NamedTuple):
 
     def describe(self) -> str:
         """How many tasks there are, how many were left out, and why, in words."""
-        whole = len(self.tasks) + self.missing
+        total = len(self.tasks) + self.missing
         if not self.missing:
-            return f"all {whole} tasks"
+            return f"all {total} tasks"
         lacking = ", ".join(f"{count} need {site}" for site, count in self.left_out.items())
         return (
-            f"{len(self.tasks)} of {whole} tasks; {self.missing} are left out without an address in "
+            f"{len(self.tasks)} of {total} tasks; {self.missing} are left out without an address in "
             f"sites.webarena_sites: {lacking}"
         )
 
@@ -65,31 +65,31 @@ def read_file(path: Path, addresses: Mapping[str, str]) -> TaskFile:
         raise SettingsError(
             f"sites.webarena_tasks: {path} must hold a list of tasks, as WebArena's test.raw.json"
         )
-    if why := find_unkeepable(entries):
-        raise SettingsError(f"sites.webarena_tasks: {path} {why}")
-    played, missing, left_out = [], 0, Counter[str]()
-    seen: set[int] = set()
-    for place, entry in enumerate(entries):
+    if reason := find_unkeepable(entries):
+        raise SettingsError(f"sites.webarena_tasks: {path} {reason}")
+    played, left_out_count, left_out = [], 0, Counter[str]()
+    numbers: set[int] = set()
+    for index, entry in enumerate(entries):
         try:
             task = read_task(entry)
             lacking = [name for name in needed(task) if name not in addresses]
-            if task.number in seen:
+            if task.number in numbers:
                 raise Malformed("task_id", task.number, "an earlier task has it already")
         except Malformed as error:
-            raise SettingsError(f"{path}: {_which(entry, place)}: {error}") from error
-        seen.add(task.number)
+            raise SettingsError(f"{path}: {_entry_name(entry, index)}: {error}") from error
+        numbers.add(task.number)
         left_out.update(lacking)
-        missing += bool(lacking)
+        left_out_count += bool(lacking)
         if not lacking:
             played.append(task)
     ordered = {name: left_out[name] for name in NAMES if left_out[name]}
-    return TaskFile(tuple(played), ordered, missing)
+    return TaskFile(tuple(played), ordered, left_out_count)
 
 
-def _which(entry: object, place: int) -> str:
+def _entry_name(entry: object, index: int) -> str:
     if isinstance(entry, dict) and "task_id" in entry:
         return f"task_id {entry['task_id']!r}"
-    return f"entry {place}"
+    return f"entry {index}"
 
 
 ENVIRONMENT = "webarena"
@@ -173,39 +173,39 @@ class WebArenaTasks(TaskSource):
 
     @cached_property
     def _file(self) -> TaskFile:
-        found = read_file(Path(self._settings.webarena_tasks).expanduser(), self._addresses)
-        if not found.tasks:
-            raise SettingsError(f"sites.webarena_tasks: nothing can be played. {found.describe()}")
-        check_accounts(self._settings.webarena_accounts, found.tasks)
-        return found
+        task_file = read_file(Path(self._settings.webarena_tasks).expanduser(), self._addresses)
+        if not task_file.tasks:
+            raise SettingsError(f"sites.webarena_tasks: nothing can be played. {task_file.describe()}")
+        check_accounts(self._settings.webarena_accounts, task_file.tasks)
+        return task_file
 
     @cached_property
     def _tasks(self) -> dict[str, list[Task]]:
         by_family: dict[str, list[Task]] = {}
-        for one in self._file.tasks:
-            listed = by_family.setdefault(family_of(one), [])
-            listed.append(self._make(one, seed=len(listed)))
+        for task in self._file.tasks:
+            of_family = by_family.setdefault(family_of(task), [])
+            of_family.append(self._make(task, seed=len(of_family)))
         return by_family
 
-    def _make(self, one: WebArenaTask, *, seed: int) -> Task:
-        reached = dict.fromkeys((*one.sites, *one.login))
+    def _make(self, task: WebArenaTask, *, seed: int) -> Task:
+        site_names = dict.fromkeys((*task.sites, *task.login))
         if HOMEPAGE in self._addresses:
-            reached[HOMEPAGE] = None
+            site_names[HOMEPAGE] = None
         goal = WebArenaGoal(
-            number=one.number,
-            sites=one.sites,
+            number=task.number,
+            sites=task.sites,
             origins=tuple(
-                dict.fromkeys([*(origin_of(self._addresses[name]) for name in reached), *self._further])
+                dict.fromkeys([*(origin_of(self._addresses[name]) for name in site_names), *self._further])
             ),
-            start=one.start,
-            login=one.login,
-            evaluation=one.evaluation,
+            start=task.start,
+            login=task.login,
+            evaluation=task.evaluation,
         )
         return Task(
             environment=ENVIRONMENT,
-            family=family_of(one),
+            family=family_of(task),
             seed=seed,
-            instruction=one.intent,
+            instruction=task.intent,
             goal=msgspec.json.decode(msgspec.json.encode(fill(goal, self._addresses))),
             max_steps=self._settings.webarena_steps,
         )

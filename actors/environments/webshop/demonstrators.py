@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from hindcast.actors.environments.webshop.goals import WebshopGoal
 from hindcast.actors.environments.webshop.shop import FAMILIES
-from hindcast.actors.environments.webshop.views import WebshopLocation, place_at
+from hindcast.actors.environments.webshop.views import WebshopLocation, location_at
 from hindcast.core.domain.action import Action
 from hindcast.core.domain.observation import Node, Observation, Page
 from hindcast.core.domain.task import Task
@@ -27,18 +27,18 @@ def demonstrate(task: Task, instruction: str, observation: Observation, earlier:
         return buy_first(task, instruction, observation, earlier)
     goal = convert(task.goal["wanted"], WebshopGoal)
     page = observation.page
-    place = _place(page)
-    if place.kind == "results":
-        return _choose_result(page, place, goal)
-    if place.kind == "item" and place.asin == goal.asin:
+    location = _location(page)
+    if location.kind == "results":
+        return _choose_result(page, location, goal)
+    if location.kind == "item" and location.asin == goal.asin:
         return _choose_options(page, goal, earlier)
     if (field := _field(page)) is None:
         return _press(page, "Back to Search")
     searches = sum(action.name == "Search" for action in earlier)
-    asked = (
+    words = (
         (*goal.attributes, goal.query, *goal.options) if searches == 0 else goal.title.split()[:TITLE_WORDS]
     )
-    return Action(name="Search", argument=" ".join(asked), element=field)
+    return Action(name="Search", argument=" ".join(words), element=field)
 
 
 def buy_first(task: Task, instruction: str, observation: Observation, earlier: Sequence[Action]) -> Action:
@@ -52,19 +52,19 @@ def buy_first(task: Task, instruction: str, observation: Observation, earlier: S
     return _press(page, "Buy Now")
 
 
-def _choose_result(page: Page, place: WebshopLocation, goal: WebshopGoal) -> Action:
+def _choose_result(page: Page, location: WebshopLocation, goal: WebshopGoal) -> Action:
     links = [node for node in page.nodes if node.kind == "link" and node.text == goal.asin]
     if links:
         return Action(name="Click", element=links[0].id)
-    if place.page < PAGES and _button(page, "Next >") is not None:
+    if location.page < PAGES and _button(page, "Next >") is not None:
         return _press(page, "Next >")
     return _press(page, "Back to Search")
 
 
 def _choose_options(page: Page, goal: WebshopGoal, earlier: Sequence[Action]) -> Action:
     values = {node.text: node for node in page.nodes if node.kind == "radio"}
-    for wanted in goal.options:
-        node = values.get(wanted)
+    for option in goal.options:
+        node = values.get(option)
         if node is not None and not node.checked:
             return Action(name="Click", element=node.id)
         if node is None and (not earlier or earlier[-1].name != "Scroll Down"):
@@ -85,8 +85,8 @@ def _field(page: Page) -> int | None:
     return next((node.id for node in page.nodes if node.kind == "input"), None)
 
 
-def _place(page: Page) -> WebshopLocation:
-    return place_at(page.url) or WebshopLocation(goal="")
+def _location(page: Page) -> WebshopLocation:
+    return location_at(page.url) or WebshopLocation(goal="")
 
 
 DEMONSTRATORS = dict.fromkeys(FAMILIES, demonstrate)

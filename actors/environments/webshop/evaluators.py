@@ -28,16 +28,16 @@ class PurchaseRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The score on another server's last page."""
 
 
-def record_at(shop: WebshopShop, place: WebshopLocation | None, goal: WebshopGoal) -> PurchaseRecord:
+def record_at(shop: WebshopShop, location: WebshopLocation | None, goal: WebshopGoal) -> PurchaseRecord:
     """The record of a visit that ended at a place; a purchase is only a "done" page of this goal."""
-    product = shop.get(place.asin) if place is not None else None
-    if place is None or place.kind != "done" or place.goal != goal.digest:
+    product = shop.get(location.asin) if location is not None else None
+    if location is None or location.kind != "done" or location.goal != goal.digest:
         return PurchaseRecord(shop=shop.digest)
-    if product is None or not product.offers(place.options):
+    if product is None or not product.offers(location.options):
         return PurchaseRecord(shop=shop.digest)
     return PurchaseRecord(
         shop=shop.digest,
-        bought=_bought(product, place.options),
+        bought=_bought(product, location.options),
         nouns=nouns_of(bought=product.title, wanted=goal.title),
     )
 
@@ -69,14 +69,14 @@ def evaluate(task: Task, evidence: Evidence) -> Judgment:
         return undecided(f"the shop had products {record.shop}, the task is about {task.goal.get('shop')}")
     if record.bought is None or record.nouns is None:
         return decided(False, "nothing was bought")
-    found = reward_of(record.bought, goal, record.nouns)
+    reward = reward_of(record.bought, goal, record.nouns)
     return Judgment(
-        outcome="success" if found.total == 1 else "failure",
-        reward=found.total,
+        outcome="success" if reward.total == 1 else "failure",
+        reward=reward.total,
         reason=(
-            f"bought {record.bought.asin}: attributes {found.attributes_found}/{found.attributes}, "
-            f"options {found.options_found}/{found.options}, price {'fits' if found.price_fits else 'too high'}, "
-            f"type {found.r_type:g} (nouns by {record.nouns.rule})"
+            f"bought {record.bought.asin}: attributes {reward.attributes_found}/{reward.attributes}, "
+            f"options {reward.options_found}/{reward.options}, price {'fits' if reward.price_fits else 'too high'}, "
+            f"type {reward.r_type:g} (nouns by {record.nouns.rule})"
         ),
     )
 

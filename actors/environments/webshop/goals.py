@@ -78,15 +78,15 @@ def synthetic_goals(products: Iterable[WebshopProduct], *, compare_pairs: bool) 
     return _in_order(
         _goal(
             product,
-            text=f"{product.asked}{_with(names, chosen)}",
+            text=f"{product.asked}{_with(names, values)}",
             attributes=product.asked_attributes,
-            options=chosen,
+            options=values,
             option_names=tuple(names) if compare_pairs else (),
         )
         for product in products
         if product.asked is not None and product.asked_attributes
         for names in [sorted(product.options)]
-        for chosen in combinations(*(product.options[name] for name in names))
+        for values in combinations(*(product.options[name] for name in names))
     )
 
 
@@ -106,7 +106,7 @@ def part_of(goals: tuple[WebshopGoal, ...], split: Split, *, by_product: bool) -
     first, end = bounds_of(len(grouped), fixed=False)[split]
     groups = [grouped[key] for key in sorted(grouped)[first:end]]
     rounds = zip_longest(*groups)
-    return tuple(goal for each in rounds for goal in each if goal is not None)
+    return tuple(goal for goals_of_round in rounds for goal in goals_of_round if goal is not None)
 
 
 def bounds_of(count: int, *, fixed: bool = True) -> dict[Split, tuple[int, int]]:
@@ -154,11 +154,11 @@ def _goal(
 ) -> WebshopGoal:
     digest = digest_hex(msgspec.json.encode((product.asin, text, attributes, options)))[:DIGEST_CHARS]
     limit = price_limit(product.price, digest)
-    named = f", and price lower than {limit:.2f} dollars" if limit != UNLIMITED else ""
+    price_text = f", and price lower than {limit:.2f} dollars" if limit != UNLIMITED else ""
     return WebshopGoal(
         digest=digest,
         asin=product.asin,
-        instruction=text + named,
+        instruction=text + price_text,
         attributes=attributes,
         options=options,
         option_names=option_names,
@@ -169,9 +169,9 @@ def _goal(
     )
 
 
-def _with(names: list[str], chosen: tuple[str, ...]) -> str:
-    named = ", and ".join(f"{name}: {value}" for name, value in zip(names, chosen, strict=True))
-    return f" with {named}" if named else ""
+def _with(names: list[str], values: tuple[str, ...]) -> str:
+    options_text = ", and ".join(f"{name}: {value}" for name, value in zip(names, values, strict=True))
+    return f" with {options_text}" if options_text else ""
 
 
 def _in_order(goals: Iterable[WebshopGoal]) -> tuple[WebshopGoal, ...]:

@@ -48,25 +48,25 @@ class Webshop(Environment):
 
     def check(self, settings: Settings) -> list[str]:
         """What is wrong with where WebShop's tasks come from."""
-        sites, found = settings.sites, []
+        sites, conflicts = settings.sites, []
         if sites.webshop_items and sites.webshop_url:
-            found.append(
+            conflicts.append(
                 "sites.webshop_items and sites.webshop_url are both set: tasks come from data files or from a running server. "
                 "Empty one of them"
             )
         if bool(sites.webshop_items) != bool(sites.webshop_instructions):
-            found.append(
+            conflicts.append(
                 "sites.webshop_items and sites.webshop_instructions need each other: products, and their attributes in "
                 "items_ins_v2_….json"
             )
         if sites.webshop_human and not sites.webshop_items:
-            found.append("sites.webshop_human needs the products that it speaks of: sites.webshop_items")
+            conflicts.append("sites.webshop_human needs the products that it speaks of: sites.webshop_items")
         if "webshop" in settings.curriculum.environments and not (sites.webshop_items or sites.webshop_url):
-            found.append(
+            conflicts.append(
                 "curriculum.environments names webshop: set sites.webshop_items and sites.webshop_instructions, or "
                 "sites.webshop_url (docs/webshop.md)"
             )
-        return found
+        return conflicts
 
 
 ENVIRONMENT = Webshop()

@@ -58,20 +58,24 @@ class WebshopProduct(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_products(items: Path, attributes: Path) -> tuple[WebshopProduct, ...]:
     """Every product in the items file's order, each number once. Raises SettingsError."""
-    known = read_json(attributes)
-    if not isinstance(known, dict):
+    attributes_by_product = read_json(attributes)
+    if not isinstance(attributes_by_product, dict):
         raise SettingsError(
-            f"{attributes} holds a {_kind(known)}; WebShop's attribute file is an object by product"
+            f"{attributes} holds a {_kind(attributes_by_product)}; WebShop's attribute file is an object by product"
         )
-    found = read_json(items)
-    if not isinstance(found, list):
-        raise SettingsError(f"{items} holds a {_kind(found)}; WebShop's items file is a list of products")
+    entries = read_json(items)
+    if not isinstance(entries, list):
+        raise SettingsError(f"{items} holds a {_kind(entries)}; WebShop's items file is a list of products")
     products: dict[str, WebshopProduct] = {}
-    for number, raw in enumerate(found):
+    for number, raw in enumerate(entries):
         asin = ProductEntry(items, f"item {number}", raw).text("asin")
         if asin == "nan" or len(asin) > ASIN_CHARS or asin in products:
             continue
-        about = ProductEntry(attributes, f"product {asin}", known[asin]) if asin in known else None
+        about = (
+            ProductEntry(attributes, f"product {asin}", attributes_by_product[asin])
+            if asin in attributes_by_product
+            else None
+        )
         products[asin] = _product(ProductEntry(items, f"item {number} ({asin})", raw), asin, about)
     if not products:
         raise SettingsError(f"{items} holds no product")
@@ -95,9 +99,9 @@ class ProductEntry:
     """One entry of a file; an invalid field is refused with file, entry and field."""
 
     def __init__(self, path: Path, name: str, raw: object) -> None:
-        self._where = f"{path}: {name}"
+        self._path = f"{path}: {name}"
         if not isinstance(raw, dict):
-            raise SettingsError(f"{self._where} is a {_kind(raw)}, not an object")
+            raise SettingsError(f"{self._path} is a {_kind(raw)}, not an object")
         self._raw: dict[str, Any] = raw
 
     def get(self, field: str) -> Any:
@@ -107,10 +111,10 @@ class ProductEntry:
     def refuse(self, field: str, expected: str) -> SettingsError:
         """The error for an invalid field."""
         if field not in self._raw:
-            return SettingsError(f"{self._where} has no field {field!r}; expected is {expected}")
-        shown = repr(self._raw[field])
-        shown = shown if len(shown) <= 80 else f"{shown[:79]}…"
-        return SettingsError(f"{self._where}: {field!r} is {shown}; expected is {expected}")
+            return SettingsError(f"{self._path} has no field {field!r}; expected is {expected}")
+        value_text = repr(self._raw[field])
+        value_text = value_text if len(value_text) <= 80 else f"{value_text[:79]}…"
+        return SettingsError(f"{self._path}: {field!r} is {value_text}; expected is {expected}")
 
     def text(self, field: str) -> str:
         """A required text."""
@@ -122,7 +126,7 @@ class ProductEntry:
     def texts(self, field: str) -> tuple[str, ...]:
         """A required list of texts."""
         value = self.get(field)
-        if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
             raise self.refuse(field, "a list of texts")
         return tuple(value)
 
@@ -130,8 +134,8 @@ class ProductEntry:
 def _product(item: ProductEntry, asin: str, about: ProductEntry | None) -> WebshopProduct:
     bullets = item.get("small_description")
     prices = _prices(item)
-    asked = about.get("instruction") if about else None
-    if about and asked is not None and not isinstance(asked, str):
+    instruction = about.get("instruction") if about else None
+    if about and instruction is not None and not isinstance(instruction, str):
         raise about.refuse("instruction", "a text")
     return WebshopProduct(
         asin=asin,
@@ -147,24 +151,24 @@ def _product(item: ProductEntry, asin: str, about: ProductEntry | None) -> Websh
         query=item.text("query").lower().strip(),
         category=item.text("category"),
         product_category=item.text("product_category"),
-        asked=asked,
-        asked_attributes=about.texts("instruction_attributes") if about and asked is not None else (),
+        asked=instruction,
+        asked_attributes=about.texts("instruction_attributes") if about and instruction is not None else (),
     )
 
 
 def _prices(item: ProductEntry) -> tuple[float, ...]:
     """One price, or the lowest and the highest: from a list of numbers, or `$10.00 to $20.00`."""
-    given = item.get("pricing")
-    if not given:
+    pricing = item.get("pricing")
+    if not pricing:
         return (UNPRICED,)
-    if isinstance(given, str):
-        digits = [re.sub(r"[^\d.]", "", part) for part in given.split("$")[1:]]
-        if digits and all(re.fullmatch(r"\d+(\.\d+)?|\.\d+", one) for one in digits):
-            return tuple(float(one) for one in digits[:2])
-    elif isinstance(given, list) and all(
-        isinstance(one, int | float) and not isinstance(one, bool) for one in given
+    if isinstance(pricing, str):
+        digits = [re.sub(r"[^\d.]", "", amount) for amount in pricing.split("$")[1:]]
+        if digits and all(re.fullmatch(r"\d+(\.\d+)?|\.\d+", number) for number in digits):
+            return tuple(float(number) for number in digits[:2])
+    elif isinstance(pricing, list) and all(
+        isinstance(number, int | float) and not isinstance(number, bool) for number in pricing
     ):
-        return tuple(float(one) for one in given[:2])
+        return tuple(float(number) for number in pricing[:2])
     raise item.refuse("pricing", "a list of numbers, or a text such as '$10.00 to $20.00'")
 
 
@@ -175,21 +179,21 @@ def _one_price(asin: str, prices: tuple[float, ...]) -> float:
 
 
 def _options(item: ProductEntry) -> Iterator[tuple[str, tuple[str, ...]]]:
-    given = item.get("customization_options")
-    if not given:
+    customization = item.get("customization_options")
+    if not customization:
         return
-    if not isinstance(given, dict):
+    if not isinstance(customization, dict):
         raise item.refuse("customization_options", "an object of lists, or nothing")
-    for name, contents in given.items():
+    for name, contents in customization.items():
         if contents is None:
             continue
         if not isinstance(contents, list) or not all(
-            isinstance(one, dict) and isinstance(one.get("value"), str) for one in contents
+            isinstance(content, dict) and isinstance(content.get("value"), str) for content in contents
         ):
             raise item.refuse(
                 "customization_options", f"under {name!r} a list of objects with a text 'value'"
             )
-        values = (one["value"].strip().replace("/", " | ").lower() for one in contents)
+        values = (content["value"].strip().replace("/", " | ").lower() for content in contents)
         yield name.lower(), tuple(dict.fromkeys(values))
 
 

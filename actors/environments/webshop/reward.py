@@ -59,18 +59,18 @@ _BLANK = re.compile(r"\W")
 _LATIN_1 = dict.fromkeys(range(0x80, 0x100))
 
 
-def similarity(one: str, other: str) -> int:
+def similarity(first: str, second: str) -> int:
     """Similarity of two texts in percent, independent of the order and number of their words; 0 for an empty one.
 
     >>> similarity("essential oils", "essential oil"), similarity("powder snow", "cool powder snow")
     (96, 100)
     """
-    return round(token_set_ratio(_prepared(one), _prepared(other)))
+    return round(token_set_ratio(_prepared(first), _prepared(second)))
 
 
-def is_same(one: str, other: str) -> bool:
+def is_same(first: str, second: str) -> bool:
     """Whether two texts are similar enough to count as the same."""
-    return similarity(one, other) > MATCH_ABOVE
+    return similarity(first, second) > MATCH_ABOVE
 
 
 def _prepared(text: str) -> str:
@@ -173,13 +173,13 @@ class Reward(msgspec.Struct, frozen=True, kw_only=True):
 def reward_of(bought: Bought, goal: WebshopGoal, nouns: Nouns) -> Reward:
     """The reward for buying one product when the goal asks for another. A goal names at least one attribute."""
     attributes = sum(_has(bought, attribute) for attribute in goal.attributes)
-    chosen = [colour_or_text(value) for value in bought.chosen.values()]
-    options = sum(any(is_same(value, wanted) for value in chosen) for wanted in _wanted_options(goal))
+    values = [colour_or_text(value) for value in bought.chosen.values()]
+    options = sum(any(is_same(value, option) for value in values) for option in _wanted_options(goal))
     price_fits = bought.price <= goal.price_upper
     kind = type_reward(bought, goal, nouns)
-    found = attributes + options + price_fits
+    points = attributes + options + price_fits
     return Reward(
-        total=found / (len(goal.attributes) + len(goal.options) + 1) * kind,
+        total=points / (len(goal.attributes) + len(goal.options) + 1) * kind,
         r_type=kind,
         attributes_found=attributes,
         attributes=len(goal.attributes),
@@ -196,7 +196,7 @@ def type_reward(bought: Bought, goal: WebshopGoal, nouns: Nouns) -> float:
         return 0.0
     if shared < FAINT_TITLE:
         return FAINT
-    same_category = len(_parts(bought.product_category) & _parts(goal.product_category)) >= 2
+    same_category = len(_levels(bought.product_category) & _levels(goal.product_category)) >= 2
     alike = bought.query == goal.query or same_category or shared > ALIKE_TITLE
     return 1.0 if alike else UNALIKE
 
@@ -209,7 +209,7 @@ def title_overlap(nouns: Nouns) -> float:
 
 
 def _has(bought: Bought, attribute: str) -> bool:
-    if any(is_same(known, attribute) for known in bought.attributes):
+    if any(is_same(own_attribute, attribute) for own_attribute in bought.attributes):
         return True
     return any(
         attribute in text.lower() for text in (bought.title, " ".join(bought.bullets), bought.description)
@@ -226,5 +226,5 @@ def _wanted_options(goal: WebshopGoal) -> list[str]:
     ]
 
 
-def _parts(category: str) -> set[str]:
-    return {part.strip() for part in category.split("›")}
+def _levels(category: str) -> set[str]:
+    return {level.strip() for level in category.split("›")}

@@ -16,8 +16,8 @@ from hindcast.actors.environments.webshop.views import (
     WebshopElement,
     WebshopView,
     address_of,
+    location_at,
     path_of,
-    place_at,
     query_of,
     view_of,
 )
@@ -60,9 +60,9 @@ class WebshopPages:
 
     async def show(self, request: Request) -> Response:
         """The page at the request's address."""
-        place = place_at(_address(request))
-        view = view_of(self._shop, place) if place is not None else None
-        if place is None or view is None:
+        location = location_at(_address(request))
+        view = view_of(self._shop, location) if location is not None else None
+        if location is None or view is None:
             return PlainTextResponse("WebShop has no such page.\n", status_code=404, headers=_HEADERS)
         return HTMLResponse(self._template.render(view=view, groups=_groups(view)), headers=_HEADERS)
 

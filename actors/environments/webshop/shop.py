@@ -107,9 +107,9 @@ class WebshopShop:
     def families(self) -> Mapping[str, tuple[WebshopGoal, ...]]:
         """Goals by family; families without goals are left out."""
         synthetic = synthetic_goals(self.products, compare_pairs=self.option_match == "released")
-        parts = [part_of(self._human, split, by_product=False) for split in SPLITS]
-        parts += [part_of(synthetic, split, by_product=True) for split in SPLITS]
-        return {name: goals for name, goals in zip(FAMILIES, parts, strict=True) if goals}
+        goals_by_part = [part_of(self._human, split, by_product=False) for split in SPLITS]
+        goals_by_part += [part_of(synthetic, split, by_product=True) for split in SPLITS]
+        return {name: goals for name, goals in zip(FAMILIES, goals_by_part, strict=True) if goals}
 
     @cached_property
     def goals(self) -> Mapping[str, WebshopGoal]:

@@ -10,7 +10,7 @@ from hindcast.actors.environments.webshop.evaluators import PurchaseRecord, reco
 from hindcast.actors.environments.webshop.goals import WebshopGoal
 from hindcast.actors.environments.webshop.shop import WebshopShop, shop_of
 from hindcast.actors.environments.webshop.tasks import ENVIRONMENT
-from hindcast.actors.environments.webshop.views import WebshopLocation, path_of, place_at
+from hindcast.actors.environments.webshop.views import WebshopLocation, location_at, path_of
 from hindcast.actors.environments.webshop.world import WebshopText
 from hindcast.core.domain.task import Task
 from hindcast.core.errors import EnvironmentFailed
@@ -43,8 +43,8 @@ class WebshopSite(Site):
     async def enter(self, page: BrowserPage, task: Task) -> str:
         """Load the search page of the task's goal. Raises EnvironmentFailed when the shop has no such goal."""
         goal = _goal_of(task)
-        shown = await _open(page, f"{self._base}{path_of(WebshopLocation(goal=goal.digest))}", task)
-        if task.goal.get("shop") != self._shop.digest or "".join(shown.split()) != "".join(
+        instruction = await _open(page, f"{self._base}{path_of(WebshopLocation(goal=goal.digest))}", task)
+        if task.goal.get("shop") != self._shop.digest or "".join(instruction.split()) != "".join(
             goal.instruction.split()
         ):
             raise EnvironmentFailed(
@@ -55,8 +55,8 @@ class WebshopSite(Site):
 
     async def probe(self, page: BrowserPage, task: Task) -> dict[str, Any]:
         """What was bought, from the address of the last page. See `evaluators.PurchaseRecord`."""
-        place = place_at(page.url) if page.url.startswith(f"{self._base}/") else None
-        record: dict[str, Any] = msgspec.to_builtins(record_at(self._shop, place, _goal_of(task)))
+        location = location_at(page.url) if page.url.startswith(f"{self._base}/") else None
+        record: dict[str, Any] = msgspec.to_builtins(record_at(self._shop, location, _goal_of(task)))
         return record
 
 
@@ -75,8 +75,8 @@ class WebshopServerSite(Site):
 
     async def enter(self, page: BrowserPage, task: Task) -> str:
         """Load the search page of the session and return the instruction on it."""
-        shown = await _open(page, f"{self._base}/{task.goal['session']}", task)
-        instruction = " ".join(shown.split()).removeprefix("Instruction:").strip()
+        text = await _open(page, f"{self._base}/{task.goal['session']}", task)
+        instruction = " ".join(text.split()).removeprefix("Instruction:").strip()
         if not instruction:
             raise EnvironmentFailed(f"{self._base} shows no instruction: is it a WebShop server?")
         return instruction
@@ -88,8 +88,8 @@ class WebshopServerSite(Site):
             score = float(text) if text else None
         except ValueError as error:
             raise EnvironmentFailed(f"{self._base} shows {text[:40]!r} as the score") from error
-        found: dict[str, Any] = msgspec.to_builtins(PurchaseRecord(shop="", score=score))
-        return found
+        record: dict[str, Any] = msgspec.to_builtins(PurchaseRecord(shop="", score=score))
+        return record
 
 
 async def _open(page: BrowserPage, url: str, task: Task) -> str:

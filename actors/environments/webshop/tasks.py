@@ -40,8 +40,8 @@ class WebshopTasks(TaskSource):
 
     def usual(self) -> tuple[str, ...]:
         """Goals to train on, those by people if there are any: `train`, else `synthetic_train`."""
-        found = [name for name in self.families() if name.endswith("train")]
-        return tuple(found[:1]) or self.families()
+        names = [name for name in self.families() if name.endswith("train")]
+        return tuple(names[:1]) or self.families()
 
     def task(self, family: str, seed: int) -> Task:
         """The goal whose number in the family is the seed modulo the number of goals.
@@ -83,7 +83,7 @@ class ServerTasks(TaskSource):
 
     def task(self, family: str, seed: int) -> Task:
         """The session that upstream's server gives a fixed goal. Raises SettingsError for an unknown family."""
-        split: Split | None = next((one for one in SPLITS if one == family), None)
+        split: Split | None = next((name for name in SPLITS if name == family), None)
         if split is None:
             raise SettingsError(
                 f"a WebShop server has no task family {family!r}; it has: {', '.join(SPLITS)}"

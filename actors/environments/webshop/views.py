@@ -44,46 +44,46 @@ class WebshopLocation(msgspec.Struct, frozen=True, kw_only=True):
     """Chosen options: name -> value."""
 
 
-def path_of(place: WebshopLocation) -> str:
+def path_of(location: WebshopLocation) -> str:
     """The path of a place, which its query completes.
 
     >>> path_of(WebshopLocation(goal="ab", kind="item", asin="B01", keywords="red mug"))
     '/webshop/item_page/ab/B01'
     """
-    match place.kind:
+    match location.kind:
         case "index":
-            parts = [place.goal]
+            segments = [location.goal]
         case "results":
-            parts = ["search_results", place.goal]
+            segments = ["search_results", location.goal]
         case "item":
-            parts = ["item_page", place.goal, place.asin]
+            segments = ["item_page", location.goal, location.asin]
         case "part":
-            parts = ["item_sub_page", place.goal, place.asin, place.part]
+            segments = ["item_sub_page", location.goal, location.asin, location.part]
         case "done":
-            parts = ["done", place.goal, place.asin]
-    return "/".join([ROOT, *(quote(part, safe="", errors="replace") for part in parts)])
+            segments = ["done", location.goal, location.asin]
+    return "/".join([ROOT, *(quote(segment, safe="", errors="replace") for segment in segments)])
 
 
-def query_of(place: WebshopLocation) -> dict[str, str]:
+def query_of(location: WebshopLocation) -> dict[str, str]:
     """The query of a place's address, in its order; defaults are left out."""
-    found: dict[str, str] = {}
-    if place.kind in ("results", "item", "part"):
-        if place.keywords:
-            found["keywords"] = place.keywords
-        if place.page != 1:
-            found["page"] = str(place.page)
-    if place.kind in ("item", "part", "done") and place.options:
-        found["options"] = json.dumps(place.options, sort_keys=True, ensure_ascii=False)
-    return found
+    parameters: dict[str, str] = {}
+    if location.kind in ("results", "item", "part"):
+        if location.keywords:
+            parameters["keywords"] = location.keywords
+        if location.page != 1:
+            parameters["page"] = str(location.page)
+    if location.kind in ("item", "part", "done") and location.options:
+        parameters["options"] = json.dumps(location.options, sort_keys=True, ensure_ascii=False)
+    return parameters
 
 
-def address_of(place: WebshopLocation) -> str:
-    """Path and query, as `place_at` parses them."""
-    query = urlencode(query_of(place), errors="replace")
-    return f"{path_of(place)}?{query}" if query else path_of(place)
+def address_of(location: WebshopLocation) -> str:
+    """Path and query, as `location_at` parses them."""
+    query = urlencode(query_of(location), errors="replace")
+    return f"{path_of(location)}?{query}" if query else path_of(location)
 
 
-def place_at(address: str) -> WebshopLocation | None:
+def location_at(address: str) -> WebshopLocation | None:
     """The place of an address, whatever its host; None where the shop has no such page."""
     if len(address) > MAX_ADDRESS_CHARS:
         return None
@@ -92,15 +92,17 @@ def place_at(address: str) -> WebshopLocation | None:
         if not url.path.startswith(f"{ROOT}/"):
             return None
         query = {name: values[-1] for name, values in parse_qs(url.query, max_num_fields=10).items()}
-        return _place([unquote(part) for part in url.path.removeprefix(f"{ROOT}/").split("/")], query)
+        return _location(
+            [unquote(segment) for segment in url.path.removeprefix(f"{ROOT}/").split("/")], query
+        )
     except ValueError:
         return None
 
 
-def _place(parts: list[str], query: Mapping[str, str]) -> WebshopLocation | None:
+def _location(segments: list[str], query: Mapping[str, str]) -> WebshopLocation | None:
     keywords, page = query.get("keywords", ""), _number(query.get("page", "1"))
     options = decode_json(query.get("options", "{}"), dict[str, str])
-    match parts:
+    match segments:
         case [goal] if goal:
             return WebshopLocation(goal=goal)
         case ["search_results", goal]:
@@ -157,60 +159,62 @@ class WebshopView(msgspec.Struct, frozen=True, kw_only=True):
     """Whether something was bought, which ends the visit."""
 
 
-def view_of(shop: WebshopShop, place: WebshopLocation) -> WebshopView | None:
+def view_of(shop: WebshopShop, location: WebshopLocation) -> WebshopView | None:
     """The page at a place; None where goal, product or option do not exist."""
-    goal = shop.goals.get(place.goal)
+    goal = shop.goals.get(location.goal)
     if goal is None:
         return None
-    if place.kind == "index":
-        return WebshopView(title="WebShop", elements=tuple(_index(goal, place)))
-    if place.kind == "results":
-        return WebshopView(title="Results", elements=tuple(_results(shop, goal, place)))
-    product = shop.get(place.asin)
-    if product is None or not product.offers(place.options):
+    if location.kind == "index":
+        return WebshopView(title="WebShop", elements=tuple(_index(goal, location)))
+    if location.kind == "results":
+        return WebshopView(title="Results", elements=tuple(_results(shop, goal, location)))
+    product = shop.get(location.asin)
+    if product is None or not product.offers(location.options):
         return None
-    match place.kind:
+    match location.kind:
         case "item":
-            return WebshopView(title=product.title, elements=tuple(_item(shop, goal, place, product)))
+            return WebshopView(title=product.title, elements=tuple(_item(shop, goal, location, product)))
         case "part":
-            if place.part == "Attributes" and not shop.shows_attributes:
+            if location.part == "Attributes" and not shop.shows_attributes:
                 return None
-            return WebshopView(title=product.title, elements=tuple(_part(goal, place, product)))
+            return WebshopView(title=product.title, elements=tuple(_product_part(goal, location, product)))
         case _:
             thanks = WebshopElement(kind="heading", text=THANKS, name="thankyou")
             return WebshopView(title="WebShop", elements=(thanks,), ended=True)
 
 
-def _index(goal: WebshopGoal, place: WebshopLocation) -> Iterator[WebshopElement]:
+def _index(goal: WebshopGoal, location: WebshopLocation) -> Iterator[WebshopElement]:
     yield WebshopElement(kind="heading", text="WebShop")
     yield from _instruction(goal)
-    yield WebshopElement(kind="search", text="Search...", to=replace(place, kind="results"))
-    yield WebshopElement(kind="button", text="Search", to=replace(place, kind="results"), name="search")
+    yield WebshopElement(kind="search", text="Search...", to=replace(location, kind="results"))
+    yield WebshopElement(kind="button", text="Search", to=replace(location, kind="results"), name="search")
 
 
-def _results(shop: WebshopShop, goal: WebshopGoal, place: WebshopLocation) -> Iterator[WebshopElement]:
-    found = shop.index.search(place.keywords)
+def _results(shop: WebshopShop, goal: WebshopGoal, location: WebshopLocation) -> Iterator[WebshopElement]:
+    products = shop.index.search(location.keywords)
     yield from _instruction(goal)
-    yield _back_to_search(place)
-    yield WebshopElement(kind="heading", text=f"Page {place.page} (Total results: {len(found)})")
-    if place.page > 1:
-        yield WebshopElement(kind="button", text="< Prev", to=replace(place, page=place.page - 1))
-    if place.page * PER_PAGE < min(len(found), FOUND):
-        yield WebshopElement(kind="button", text="Next >", to=replace(place, page=place.page + 1))
-    for product in found[(place.page - 1) * PER_PAGE : place.page * PER_PAGE]:
+    yield _back_to_search(location)
+    yield WebshopElement(kind="heading", text=f"Page {location.page} (Total results: {len(products)})")
+    if location.page > 1:
+        yield WebshopElement(kind="button", text="< Prev", to=replace(location, page=location.page - 1))
+    if location.page * PER_PAGE < min(len(products), FOUND):
+        yield WebshopElement(kind="button", text="Next >", to=replace(location, page=location.page + 1))
+    for product in products[(location.page - 1) * PER_PAGE : location.page * PER_PAGE]:
         yield WebshopElement(
-            kind="link", text=product.asin, to=replace(place, kind="item", asin=product.asin)
+            kind="link", text=product.asin, to=replace(location, kind="item", asin=product.asin)
         )
         yield WebshopElement(kind="text", text=product.title)
         yield WebshopElement(kind="text", text=product.price_tag)
 
 
 def _item(
-    shop: WebshopShop, goal: WebshopGoal, place: WebshopLocation, product: WebshopProduct
+    shop: WebshopShop, goal: WebshopGoal, location: WebshopLocation, product: WebshopProduct
 ) -> Iterator[WebshopElement]:
     yield from _instruction(goal)
-    yield _back_to_search(place)
-    yield WebshopElement(kind="button", text="< Prev", to=replace(place, kind="results", asin="", options={}))
+    yield _back_to_search(location)
+    yield WebshopElement(
+        kind="button", text="< Prev", to=replace(location, kind="results", asin="", options={})
+    )
     for name, values in product.options.items():
         yield WebshopElement(kind="heading", text=name)
         for value in values:
@@ -218,24 +222,28 @@ def _item(
                 kind="option",
                 text=value,
                 name=name,
-                chosen=place.options.get(name) == value,
-                to=replace(place, options=place.options | {name: value}),
+                chosen=location.options.get(name) == value,
+                to=replace(location, options=location.options | {name: value}),
             )
     yield WebshopElement(kind="heading", text=product.title)
     yield WebshopElement(kind="text", text=f"Price: {product.price_tag}")
     yield WebshopElement(kind="text", text=f"Rating: {UNRATED}")
     for part in PARTS:
         if part != "Attributes" or shop.shows_attributes:
-            yield WebshopElement(kind="button", text=part, to=replace(place, kind="part", part=part))
-    done = WebshopLocation(goal=place.goal, kind="done", asin=place.asin, options=place.options)
-    yield WebshopElement(kind="button", text="Buy Now", to=done)
+            yield WebshopElement(kind="button", text=part, to=replace(location, kind="part", part=part))
+    after_purchase = WebshopLocation(
+        goal=location.goal, kind="done", asin=location.asin, options=location.options
+    )
+    yield WebshopElement(kind="button", text="Buy Now", to=after_purchase)
 
 
-def _part(goal: WebshopGoal, place: WebshopLocation, product: WebshopProduct) -> Iterator[WebshopElement]:
+def _product_part(
+    goal: WebshopGoal, location: WebshopLocation, product: WebshopProduct
+) -> Iterator[WebshopElement]:
     yield from _instruction(goal)
-    yield _back_to_search(place)
-    yield WebshopElement(kind="button", text="< Prev", to=replace(place, kind="item", part="Description"))
-    match place.part:
+    yield _back_to_search(location)
+    yield WebshopElement(kind="button", text="< Prev", to=replace(location, kind="item", part="Description"))
+    match location.part:
         case "Description":
             texts = [product.description]
         case "Features":
@@ -253,5 +261,5 @@ def _instruction(goal: WebshopGoal) -> Iterator[WebshopElement]:
     yield WebshopElement(kind="text", text=goal.instruction, name="instruction-text")
 
 
-def _back_to_search(place: WebshopLocation) -> WebshopElement:
-    return WebshopElement(kind="button", text="Back to Search", to=WebshopLocation(goal=place.goal))
+def _back_to_search(location: WebshopLocation) -> WebshopElement:
+    return WebshopElement(kind="button", text="Back to Search", to=WebshopLocation(goal=location.goal))

@@ -20,7 +20,7 @@ from hindcast.actors.environments.webshop.views import (
     WebshopLocation,
     WebshopView,
     address_of,
-    place_at,
+    location_at,
     view_of,
 )
 from hindcast.core.domain.action import Action, ParseFailure
@@ -63,8 +63,8 @@ class TextWorld:
 
     async def reset(self, task: Task) -> ResetResult:
         """Return the search page of the task's goal. Raises EnvironmentFailed when the task is about other products."""
-        wanted = task.goal.get("wanted", {})
-        goal = self._shop.goals.get(wanted.get("digest", ""))
+        goal_fields = task.goal.get("wanted", {})
+        goal = self._shop.goals.get(goal_fields.get("digest", ""))
         if goal is None or task.goal.get("shop") != self._shop.digest:
             raise EnvironmentFailed(
                 f"task {task.id} was made from other data of WebShop's: use the same sites.webshop_items and "
@@ -101,10 +101,10 @@ class TextWorld:
 
     async def finish(self, answer: str | None) -> Evidence:
         """Return what was bought as evidence."""
-        place = self._place()
+        location = self._location()
         assert self._goal is not None
-        record = record_at(self._shop, place, self._goal)
-        return Evidence(answer=answer, final_url=address_of(place), probes=msgspec.to_builtins(record))
+        record = record_at(self._shop, location, self._goal)
+        return Evidence(answer=answer, final_url=address_of(location), probes=msgspec.to_builtins(record))
 
     async def close(self) -> None:
         """Do nothing: the world holds nothing."""
@@ -120,9 +120,9 @@ class TextWorld:
             case "Goto":
                 return self._go_to(action.argument or "")
             case "Go_backward":
-                return self._turn(-1, "back")
+                return self._move_in_history(-1, "back")
             case "Go_forward":
-                return self._turn(1, "forward")
+                return self._move_in_history(1, "forward")
             case "Wait":
                 return _DONE
             case _:
@@ -148,7 +148,7 @@ class TextWorld:
         return self._search(self._typed) if action.name == "Search" else _DONE
 
     def _search(self, keywords: str) -> Result:
-        field = next((each for each in self._view().elements if each.kind == "search"), None)
+        field = next((element for element in self._view().elements if element.kind == "search"), None)
         if field is None or field.to is None:
             return "not_actionable", "this page has no search field"
         return (
@@ -158,40 +158,40 @@ class TextWorld:
         )
 
     def _go_to(self, address: str) -> Result:
-        place = None if _has_host(address) else place_at(address)
-        if place is None or view_of(self._shop, place) is None:
+        location = None if _has_host(address) else location_at(address)
+        if location is None or view_of(self._shop, location) is None:
             return "navigation_blocked", f"{address[:200]} is no page of the shop"
-        return self._visit(place)
+        return self._visit(location)
 
-    def _turn(self, by: int, where: str) -> Result:
+    def _move_in_history(self, by: int, direction: str) -> Result:
         if not 0 <= self._at + by < len(self._history):
-            return "not_actionable", f"there is no page to go {where} to"
+            return "not_actionable", f"there is no page to go {direction} to"
         self._at += by
         return _DONE
 
-    def _visit(self, place: WebshopLocation) -> Result:
-        self._history = [*self._history[: self._at + 1], place]
+    def _visit(self, location: WebshopLocation) -> Result:
+        self._history = [*self._history[: self._at + 1], location]
         self._at += 1
         self._typed = ""
-        if place.kind == "item":
-            self._looked_at |= {place.asin}
+        if location.kind == "item":
+            self._looked_at |= {location.asin}
         return _DONE
 
     # ---- seeing -----------------------------------------------------------------------------------------------------
 
-    def _place(self) -> WebshopLocation:
+    def _location(self) -> WebshopLocation:
         if not self._history:
             raise EnvironmentFailed("The world was used before reset.")
         return self._history[self._at]
 
     def _view(self) -> WebshopView:
-        view = view_of(self._shop, self._place())
+        view = view_of(self._shop, self._location())
         assert view is not None, "every visited place was one that the shop has"
         return view
 
     def _observe(self) -> Observation:
         view = self._view()
-        page = page_of(view, address_of(self._place()), typed=self._typed, looked_at=self._looked_at)
+        page = page_of(view, address_of(self._location()), typed=self._typed, looked_at=self._looked_at)
         return observe(page, tabs=(view.title,))
 
 

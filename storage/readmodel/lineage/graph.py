@@ -129,7 +129,7 @@ class Ref(msgspec.Struct, frozen=True):
     """Restricts it to its part in another thing: an episode's samples in one update, a batch's of one episode."""
 
     @property
-    def whole(self) -> "Ref":
+    def without_share(self) -> "Ref":
         """The thing without the restriction."""
         return Ref(self.kind, self.key)
 
@@ -146,7 +146,7 @@ class Edge(msgspec.Struct, frozen=True, kw_only=True):
 
     relation: str
     kind: Kind
-    found: Sequence[LineageEntry]
+    entries: Sequence[LineageEntry]
     total: int
     counts: dict[str, int] = {}
 
@@ -171,40 +171,40 @@ class LineageQuery:
 
     def number(self, statement: Select[Any]) -> int | None:
         """The single number of a statement; None if there is none."""
-        found: int | None = self.connection.scalar(statement)
-        return found
+        value: int | None = self.connection.scalar(statement)
+        return value
 
     def first_rows(self, statement: Select[Any]) -> Sequence[RowMapping]:
         """Rows up to the limit of a branch."""
         return self.rows(statement.limit(self.limit))
 
-    def said(self) -> Subquery:
+    def training_verdicts(self) -> Subquery:
         """The training judge's first verdict on each episode."""
         return first_verdicts(self.position, self.judge)
 
     def outcomes(self, among: Select[Any]) -> dict[str, int]:
         """Numbers of the episodes that a statement selects, by outcome."""
-        said = self.said()
-        listed = among.subquery()
-        outcome = func.coalesce(said.c.outcome, UNJUDGED)
+        first = self.training_verdicts()
+        selected = among.subquery()
+        outcome = func.coalesce(first.c.outcome, UNJUDGED)
         statement = (
             select(outcome, func.count())
-            .select_from(listed.outerjoin(said, said.c.episode == listed.c.episode))
+            .select_from(selected.outerjoin(first, first.c.episode == selected.c.episode))
             .group_by(outcome)
         )
         counted: dict[str, int] = dict(self.connection.execute(statement).all())
-        return {one: counted[one] for one in (*OUTCOMES, UNJUDGED) if one in counted}
+        return {name: counted[name] for name in (*OUTCOMES, UNJUDGED) if name in counted}
 
-    def show(self, found: Iterable[LineageEntry]) -> list[LineageEntry]:
+    def show(self, entries: Iterable[LineageEntry]) -> list[LineageEntry]:
         """Entries up to the limit of a branch."""
-        return list(found)[: self.limit]
+        return list(entries)[: self.limit]
 
-    def edge(self, relation: str, found: Sequence[LineageEntry]) -> list[Edge]:
+    def edge(self, relation: str, entries: Sequence[LineageEntry]) -> list[Edge]:
         """A branch of known entries; no branch if there are none."""
-        if not found:
+        if not entries:
             return []
-        shown = self.show(found)
-        return [Edge(relation=relation, kind=found[0].ref.kind, found=shown, total=len(found))]
+        visible = self.show(entries)
+        return [Edge(relation=relation, kind=entries[0].ref.kind, entries=visible, total=len(entries))]
 
     def episodes_edge(
         self, relation: str, statement: Select[Any], *, share: Sequence[str] = (), hidden: bool = False
@@ -219,8 +219,10 @@ class LineageQuery:
         if not total:
             return []
         rows = [] if hidden else self.first_rows(statement)
-        found = [LineageEntry(Ref("episode", (row["episode"],)), {n: row[n] for n in share}) for row in rows]
-        return [Edge(relation=relation, kind="episode", found=found, total=total, counts=counts)]
+        entries = [
+            LineageEntry(Ref("episode", (row["episode"],)), {n: row[n] for n in share}) for row in rows
+        ]
+        return [Edge(relation=relation, kind="episode", entries=entries, total=total, counts=counts)]
 
 
 def in_parts(keys: Sequence[Any]) -> Iterable[Sequence[Any]]:

@@ -36,51 +36,53 @@ NAMED = 5
 """Maximum number of ids that an error names."""
 
 
-def find(asked: LineageQuery, kind: str, typed: str) -> Ref:
+def find(query: LineageQuery, kind: str, typed: str) -> Ref:
     """The thing of this kind that is meant.
 
     Raises:
         NotInReadModel: none exists as of the position, or several match.
         SettingsError: the text is not a name of this kind.
     """
-    return FINDERS[kind](asked, typed.strip())
+    return FINDERS[kind](query, typed.strip())
 
 
-def _find_episode(asked: LineageQuery, typed: str) -> Ref:
-    return Ref("episode", (_by_beginning(asked, episodes, episodes.c.episode, typed, "ep_"),))
+def _find_episode(query: LineageQuery, typed: str) -> Ref:
+    return Ref("episode", (_by_beginning(query, episodes, episodes.c.episode, typed, "ep_"),))
 
 
-def _find_task(asked: LineageQuery, typed: str) -> Ref:
-    return Ref("task", (_by_beginning(asked, tasks, tasks.c.task, typed, "task_"),))
+def _find_task(query: LineageQuery, typed: str) -> Ref:
+    return Ref("task", (_by_beginning(query, tasks, tasks.c.task, typed, "task_"),))
 
 
-def _by_beginning(asked: LineageQuery, table: Table, column: Column[str], typed: str, prefix: str) -> str:
+def _by_beginning(query: LineageQuery, table: Table, column: Column[str], typed: str, prefix: str) -> str:
     """The single id with this prefix, typed with or without `ep_` or `task_`."""
     kind = column.name
     for beginning in (typed, f"{prefix}{typed}"):
-        meant = select(column).where(
-            asked.holds(table), column >= beginning, column < f"{beginning}\U0010ffff"
+        statement = select(column).where(
+            query.holds(table), column >= beginning, column < f"{beginning}\U0010ffff"
         )
-        ids = [row[kind] for row in asked.rows(meant.order_by(column).limit(NAMED + 1))]
+        ids = [row[kind] for row in query.rows(statement.order_by(column).limit(NAMED + 1))]
         if len(ids) == 1 or (ids and ids[0] == beginning):
             return str(ids[0])
         if ids:
-            more = " …" if len(ids) > NAMED else ""
+            ellipsis = " …" if len(ids) > NAMED else ""
             raise NotInReadModel(
-                f"{typed!r} begins the id of more than one {kind}: {', '.join(ids[:NAMED])}{more}. Type more of it"
+                f"{typed!r} begins the id of more than one {kind}: {', '.join(ids[:NAMED])}{ellipsis}. Type more of it"
             )
     raise NotInReadModel(
-        f"there is no {kind} {typed!r} as of position {asked.position}. Run: hindcast {kind} list"
+        f"there is no {kind} {typed!r} as of position {query.position}. Run: hindcast {kind} list"
     )
 
 
-def _find_step(asked: LineageQuery, typed: str) -> Ref:
+def _find_step(query: LineageQuery, typed: str) -> Ref:
     position = read_count(typed)
     if position is not None:
-        found = asked.rows(select(steps.c.position).where(asked.holds(steps), steps.c.position == position))
-        if not found:
+        step_rows = query.rows(
+            select(steps.c.position).where(query.holds(steps), steps.c.position == position)
+        )
+        if not step_rows:
             raise NotInReadModel(
-                f"no step is at position {typed} as of position {asked.position}. Run: hindcast log show {typed}"
+                f"no step is at position {typed} as of position {query.position}. Run: hindcast log show {typed}"
             )
         return Ref("step", (position,))
     episode_typed, slash, index = typed.rpartition("/")
@@ -89,72 +91,74 @@ def _find_step(asked: LineageQuery, typed: str) -> Ref:
         raise SettingsError(
             f"{typed!r} is no step: EPISODE/INDEX is one, such as ep_9f2c41d07ab3/0, or a position"
         )
-    (episode,) = _find_episode(asked, episode_typed).key
-    taken = select(steps.c.position, steps.c.step).where(asked.holds(steps), steps.c.episode == episode)
-    rows = asked.rows(taken.order_by(steps.c.position))
+    (episode,) = _find_episode(query, episode_typed).key
+    statement = select(steps.c.position, steps.c.step).where(query.holds(steps), steps.c.episode == episode)
+    rows = query.rows(statement.order_by(steps.c.position))
     for row in rows:
         if row["step"] == number:
             return Ref("step", (row["position"],))
-    known = f"its steps are {rows[0]['step']} to {rows[-1]['step']}" if rows else "it has no step yet"
-    raise NotInReadModel(f"episode {episode} has no step {index} as of position {asked.position}; {known}")
+    steps_text = f"its steps are {rows[0]['step']} to {rows[-1]['step']}" if rows else "it has no step yet"
+    raise NotInReadModel(
+        f"episode {episode} has no step {index} as of position {query.position}; {steps_text}"
+    )
 
 
-def _find_update(asked: LineageQuery, typed: str) -> Ref:
+def _find_update(query: LineageQuery, typed: str) -> Ref:
     model, number = _model_and_number(typed, "update")
-    mine = (asked.holds(updates), updates.c.model == model)
-    found = asked.rows(
+    of_model = (query.holds(updates), updates.c.model == model)
+    update_rows = query.rows(
         select(updates.c.position, updates.c.outcome)
-        .where(*mine, updates.c.update_number == number)
+        .where(*of_model, updates.c.update_number == number)
         .order_by(updates.c.outcome, updates.c.position.desc())
     )
-    if found:  # `applied` sorts first: the number of a skipped update is used again
-        return Ref("update", (found[0]["position"],))
-    last = asked.connection.scalar(select(func.max(updates.c.update_number)).where(*mine))
+    if update_rows:  # `applied` sorts first: the number of a skipped update is used again
+        return Ref("update", (update_rows[0]["position"],))
+    last = query.connection.scalar(select(func.max(updates.c.update_number)).where(*of_model))
     raise NotInReadModel(
-        f"there is no update {number} of {model} as of position {asked.position}; "
+        f"there is no update {number} of {model} as of position {query.position}; "
         + (f"the last is {last}" if last is not None else "there is none yet")
     )
 
 
-def _find_batch(asked: LineageQuery, typed: str) -> Ref:
+def _find_batch(query: LineageQuery, typed: str) -> Ref:
     number = read_count(typed)
     if number is None:
         raise SettingsError(f"{typed!r} is no batch: they are numbered 0, 1, 2 …")
-    if asked.rows(select(batches.c.batch).where(asked.holds(batches), batches.c.batch == number)):
+    if query.rows(select(batches.c.batch).where(query.holds(batches), batches.c.batch == number)):
         return Ref("batch", (number,))
-    last = asked.connection.scalar(select(func.max(batches.c.batch)).where(asked.holds(batches)))
+    last = query.connection.scalar(select(func.max(batches.c.batch)).where(query.holds(batches)))
     raise NotInReadModel(
-        f"there is no batch {number} as of position {asked.position}; "
+        f"there is no batch {number} as of position {query.position}; "
         + (f"the last is {last}" if last is not None else "none is planned yet")
     )
 
 
-def _find_policy(asked: LineageQuery, typed: str) -> Ref:
+def _find_policy(query: LineageQuery, typed: str) -> Ref:
     name, slash, version = typed.rpartition("/")
     model = name if slash else POLICY
-    held = (asked.holds(weights), weights.c.model == model)
-    last = asked.connection.scalar(select(func.max(weights.c.version)).where(*held))
+    of_model = (query.holds(weights), weights.c.model == model)
+    last = query.connection.scalar(select(func.max(weights.c.version)).where(*of_model))
     if version == LATEST and last is not None:
         return Ref("policy", (model, last))
     number = (
         _model_and_number(typed, "policy version", besides=f" or `{LATEST}`")[1] if version != LATEST else -1
     )
-    if asked.rows(select(weights.c.version).where(*held, weights.c.version == number)):
+    if query.rows(select(weights.c.version).where(*of_model, weights.c.version == number)):
         return Ref("policy", (model, number))
     raise NotInReadModel(
-        f"there is no version {version} of {model} as of position {asked.position}; "
+        f"there is no version {version} of {model} as of position {query.position}; "
         + (f"the latest is {last}" if last is not None else "none is published yet")
         + ". Run: hindcast policy list"
     )
 
 
-def _model_and_number(typed: str, what: str, *, besides: str = "") -> tuple[str, int]:
+def _model_and_number(typed: str, noun: str, *, besides: str = "") -> tuple[str, int]:
     """Model and number of `NUMBER` or `MODEL/NUMBER`."""
     model, slash, written = typed.rpartition("/")
     number = read_count(written)
     if number is None:
         raise SettingsError(
-            f"{typed!r} is no {what}: it is a number{besides}, such as 12, or MODEL/NUMBER for another model than the policy"
+            f"{typed!r} is no {noun}: it is a number{besides}, such as 12, or MODEL/NUMBER for another model than the policy"
         )
     return (model if slash else POLICY), number
 
@@ -173,23 +177,23 @@ FINDERS: dict[str, Callable[[LineageQuery, str], Ref]] = {
 Described = Mapping[Ref, Node]
 
 
-def describe(asked: LineageQuery, refs: Iterable[Ref]) -> dict[Ref, Node]:
+def describe(query: LineageQuery, refs: Iterable[Ref]) -> dict[Ref, Node]:
     """A node for each, without branches. A thing that is only named, but not recorded itself, has no position."""
     by_kind: dict[str, dict[Ref, None]] = {}
     for ref in refs:
-        by_kind.setdefault(ref.kind, {})[ref.whole] = None
-    found: dict[Ref, Node] = {}
-    for kind, wanted in by_kind.items():
-        for part in in_parts(list(wanted)):
-            found.update(DESCRIBERS[kind](asked, part))
-            for ref in part:
-                found.setdefault(ref, Node(kind=ref.kind, id=name_of(*ref.key)))
-    return found
+        by_kind.setdefault(ref.kind, {})[ref.without_share] = None
+    nodes: dict[Ref, Node] = {}
+    for kind, refs_of_kind in by_kind.items():
+        for chunk in in_parts(list(refs_of_kind)):
+            nodes.update(DESCRIBERS[kind](query, chunk))
+            for ref in chunk:
+                nodes.setdefault(ref, Node(kind=ref.kind, id=name_of(*ref.key)))
+    return nodes
 
 
 def name_of(*key: Any) -> str:
     """An id as commands accept it; the policy's name is left out."""
-    return "/".join(str(part) for part in key if part != POLICY)
+    return "/".join(str(item) for item in key if item != POLICY)
 
 
 def _facts(row: RowMapping, *names: str) -> dict[str, Any]:
@@ -197,8 +201,8 @@ def _facts(row: RowMapping, *names: str) -> dict[str, Any]:
     return {name: row[name] for name in names if row[name] is not None and row[name] != ""}
 
 
-def _steps(asked: LineageQuery, refs: Sequence[Ref]) -> Described:
-    rows = asked.rows(select(steps).where(steps.c.position.in_([ref.key[0] for ref in refs])))
+def _steps(query: LineageQuery, refs: Sequence[Ref]) -> Described:
+    rows = query.rows(select(steps).where(steps.c.position.in_([ref.key[0] for ref in refs])))
     names = ("action", "element", "argument", "result", "url", "observation_digest", "version_low")
     return {
         Ref("step", (row["position"],)): Node(
@@ -222,15 +226,15 @@ def _steps(asked: LineageQuery, refs: Sequence[Ref]) -> Described:
     }
 
 
-def _pages(asked: LineageQuery, refs: Sequence[Ref]) -> Described:
+def _pages(query: LineageQuery, refs: Sequence[Ref]) -> Described:
     """Digest of each page, its blob if the content was kept, whether that was released, and its screenshot."""
-    shown = and_(screenshots.c.position == steps.c.position, screenshots.c.shows == "before")
-    rows = asked.rows(
+    is_shown = and_(screenshots.c.position == steps.c.position, screenshots.c.shows == "before")
+    rows = query.rows(
         select(steps, screenshots.c.sha256.label("screenshot"))
-        .outerjoin(screenshots, shown)
+        .outerjoin(screenshots, is_shown)
         .where(steps.c.position.in_([ref.key[0] for ref in refs]))
     )
-    released = _released(asked, [row["observation_blob"] for row in rows])
+    released = _released(query, [row["observation_blob"] for row in rows])
     return {
         Ref("page", (row["position"],)): Node(
             kind="page",
@@ -246,12 +250,12 @@ def _pages(asked: LineageQuery, refs: Sequence[Ref]) -> Described:
     }
 
 
-def _released(asked: LineageQuery, digests: Sequence[str | None]) -> dict[str, int]:
+def _released(query: LineageQuery, digests: Sequence[str | None]) -> dict[str, int]:
     """Released blobs with the position of the release."""
-    told = select(notices.c.about, func.min(notices.c.position)).where(
-        asked.holds(notices), notices.c.type == "blob.released", notices.c.about.in_(digests)
+    statement = select(notices.c.about, func.min(notices.c.position)).where(
+        query.holds(notices), notices.c.type == "blob.released", notices.c.about.in_(digests)
     )
-    return dict(asked.connection.execute(told.group_by(notices.c.about)).all())
+    return dict(query.connection.execute(statement.group_by(notices.c.about)).all())
 
 
 def _let_go(released: Mapping[str, int], digest: str | None) -> dict[str, int]:
@@ -259,13 +263,13 @@ def _let_go(released: Mapping[str, int], digest: str | None) -> dict[str, int]:
     return {"released": released[digest]} if digest is not None and digest in released else {}
 
 
-def _episodes(asked: LineageQuery, refs: Sequence[Ref]) -> Described:
+def _episodes(query: LineageQuery, refs: Sequence[Ref]) -> Described:
     ids = [ref.key[0] for ref in refs]
-    said = asked.said()
+    verdict = query.training_verdicts()
     statement = (
-        select(episodes, said.c.outcome, said.c.reward)
-        .outerjoin(said, said.c.episode == episodes.c.episode)
-        .where(asked.holds(episodes), episodes.c.episode.in_(ids))
+        select(episodes, verdict.c.outcome, verdict.c.reward)
+        .outerjoin(verdict, verdict.c.episode == episodes.c.episode)
+        .where(query.holds(episodes), episodes.c.episode.in_(ids))
     )
     names = ("task", "environment", "family", "origin", "state", "reason", "outcome", "reward", "steps")
     return {
@@ -275,44 +279,47 @@ def _episodes(asked: LineageQuery, refs: Sequence[Ref]) -> Described:
             position=row["requested_position"],
             facts=_facts(row, *names, "group_id", "version_low", "version_high", "actor", "swept"),
         )
-        for row in asked.rows(statement)
+        for row in query.rows(statement)
     }
 
 
-def _tasks(asked: LineageQuery, refs: Sequence[Ref]) -> Described:
+def _tasks(query: LineageQuery, refs: Sequence[Ref]) -> Described:
     ids = [ref.key[0] for ref in refs]
     first = (
         select(tasks.c.task, func.min(tasks.c.valid_from)).where(tasks.c.task.in_(ids)).group_by(tasks.c.task)
     )
-    named = dict(asked.connection.execute(first).all())
-    rows = asked.rows(select(tasks).where(asked.holds(tasks), tasks.c.task.in_(ids)))
+    first_positions = dict(query.connection.execute(first).all())
+    rows = query.rows(select(tasks).where(query.holds(tasks), tasks.c.task.in_(ids)))
     names = ("environment", "family", "seed", "instruction", "source", "state", "reason", "phase", "value")
-    made = ("generator", "change", "checked")
+    generated_names = ("generator", "change", "checked")
     return {
         Ref("task", (row["task"],)): Node(
-            kind="task", id=row["task"], position=named[row["task"]], facts=_facts(row, *names, *made)
+            kind="task",
+            id=row["task"],
+            position=first_positions[row["task"]],
+            facts=_facts(row, *names, *generated_names),
         )
         for row in rows
     }
 
 
-def _verdicts(asked: LineageQuery, refs: Sequence[Ref]) -> Described:
-    rows = asked.rows(select(verdicts).where(verdicts.c.position.in_([ref.key[0] for ref in refs])))
+def _verdicts(query: LineageQuery, refs: Sequence[Ref]) -> Described:
+    rows = query.rows(select(verdicts).where(verdicts.c.position.in_([ref.key[0] for ref in refs])))
     names = ("outcome", "reward", "judge", "judge_version", "prompt_digest", "reason", "code_rev")
     return {
         Ref("verdict", (row["position"],)): Node(
             kind="verdict",
             id=f"{row['episode']}/{row['judge']}",
             position=row["position"],
-            facts={**_facts(row, *names), "trained_on": row["judge"] == asked.judge},
+            facts={**_facts(row, *names), "trained_on": row["judge"] == query.judge},
         )
         for row in rows
     }
 
 
-def _batches(asked: LineageQuery, refs: Sequence[Ref]) -> Described:
+def _batches(query: LineageQuery, refs: Sequence[Ref]) -> Described:
     numbers = [ref.key[0] for ref in refs]
-    rows = asked.rows(select(batches).where(asked.holds(batches), batches.c.batch.in_(numbers)))
+    rows = query.rows(select(batches).where(query.holds(batches), batches.c.batch.in_(numbers)))
     names = ("algorithm", "as_of", "episodes", "rehearsed", "consumed", "samples", "minibatches", "version")
     return {
         Ref("batch", (row["batch"],)): Node(
@@ -325,8 +332,8 @@ def _batches(asked: LineageQuery, refs: Sequence[Ref]) -> Described:
     }
 
 
-def _updates(asked: LineageQuery, refs: Sequence[Ref]) -> Described:
-    rows = asked.rows(select(updates).where(updates.c.position.in_([ref.key[0] for ref in refs])))
+def _updates(query: LineageQuery, refs: Sequence[Ref]) -> Described:
+    rows = query.rows(select(updates).where(updates.c.position.in_([ref.key[0] for ref in refs])))
     names = ("outcome", "reason", "batch", "minibatch", "samples", "before", "after", "inputs", "code_rev")
     return {
         Ref("update", (row["position"],)): Node(
@@ -342,10 +349,10 @@ def _updates(asked: LineageQuery, refs: Sequence[Ref]) -> Described:
     }
 
 
-def _policies(asked: LineageQuery, refs: Sequence[Ref]) -> Described:
-    wanted = tuple_(weights.c.model, weights.c.version).in_([ref.key for ref in refs])
-    rows = asked.rows(select(weights).where(asked.holds(weights), wanted))
-    released = _released(asked, [row["sha256"] for row in rows])
+def _policies(query: LineageQuery, refs: Sequence[Ref]) -> Described:
+    is_wanted = tuple_(weights.c.model, weights.c.version).in_([ref.key for ref in refs])
+    rows = query.rows(select(weights).where(query.holds(weights), is_wanted))
+    released = _released(query, [row["sha256"] for row in rows])
     return {
         Ref("policy", (row["model"], row["version"])): Node(
             kind="policy",
@@ -360,15 +367,15 @@ def _policies(asked: LineageQuery, refs: Sequence[Ref]) -> Described:
     }
 
 
-def _settings(asked: LineageQuery, refs: Sequence[Ref]) -> Described:
+def _settings(query: LineageQuery, refs: Sequence[Ref]) -> Described:
     """Settings as of a position."""
-    return {ref: _settings_at(asked, ref) for ref in refs}
+    return {ref: _settings_at(query, ref) for ref in refs}
 
 
-def _settings_at(asked: LineageQuery, ref: Ref) -> Node:
+def _settings_at(query: LineageQuery, ref: Ref) -> Node:
     (position,) = ref.key
-    (row,) = asked.rows(of_this_run(select(runs), position))
-    changed = asked.connection.scalars(
+    (row,) = query.rows(of_this_run(select(runs), position))
+    changed = query.connection.scalars(
         select(notices.c.position)
         .where(holding(notices, position), notices.c.type == "recipe.changed")
         .order_by(notices.c.position)
@@ -383,21 +390,21 @@ def _settings_at(asked: LineageQuery, ref: Ref) -> Node:
     )
 
 
-def _demonstrators(_asked: LineageQuery, refs: Sequence[Ref]) -> Described:
+def _demonstrators(_query: LineageQuery, refs: Sequence[Ref]) -> Described:
     return {ref: Node(kind="demonstrator", id="demonstrator") for ref in refs}
 
 
-def _adoptions(asked: LineageQuery, refs: Sequence[Ref]) -> Described:
-    rows = asked.rows(select(adoptions).where(adoptions.c.position.in_([ref.key[0] for ref in refs])))
+def _adoptions(query: LineageQuery, refs: Sequence[Ref]) -> Described:
+    rows = query.rows(select(adoptions).where(adoptions.c.position.in_([ref.key[0] for ref in refs])))
     return {
         Ref("adoption", (row["position"],)): Node(kind="adoption", id=row["actor"], position=row["position"])
         for row in rows
     }
 
 
-def _checkpoints(asked: LineageQuery, refs: Sequence[Ref]) -> Described:
-    rows = asked.rows(select(checkpoints).where(checkpoints.c.position.in_([ref.key[0] for ref in refs])))
-    released = _released(asked, [row["sha256"] for row in rows])
+def _checkpoints(query: LineageQuery, refs: Sequence[Ref]) -> Described:
+    rows = query.rows(select(checkpoints).where(checkpoints.c.position.in_([ref.key[0] for ref in refs])))
+    released = _released(query, [row["sha256"] for row in rows])
     return {
         Ref("checkpoint", (row["position"],)): Node(
             kind="checkpoint",
@@ -412,8 +419,8 @@ def _checkpoints(asked: LineageQuery, refs: Sequence[Ref]) -> Described:
     }
 
 
-def _notices(asked: LineageQuery, refs: Sequence[Ref]) -> Described:
-    rows = asked.rows(select(notices).where(notices.c.position.in_([ref.key[0] for ref in refs])))
+def _notices(query: LineageQuery, refs: Sequence[Ref]) -> Described:
+    rows = query.rows(select(notices).where(notices.c.position.in_([ref.key[0] for ref in refs])))
     return {
         Ref("notice", (row["position"],)): Node(
             kind="notice", id=row["type"], position=row["position"], facts=_facts(row, "text")

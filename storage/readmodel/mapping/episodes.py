@@ -71,8 +71,8 @@ def _task_proposed(recorded: Recorded, fact: TaskProposed) -> Iterable[Operation
     if fact.phase is not None:
         values.update(phase=fact.phase, generator=clean_text(fact.generator), change=clean_text(fact.change))
     yield Put("tasks", (fact.task.id,), values)
-    for place, parent in enumerate(fact.parents):
-        yield Insert("task_parents", {"place": place, "task": fact.task.id, "parent": parent})
+    for index, parent in enumerate(fact.parents):
+        yield Insert("task_parents", {"place": index, "task": fact.task.id, "parent": parent})
     yield from consultation(recorded, "task", fact.task.id, fact.consulted)
 
 
@@ -87,8 +87,8 @@ def _task_rejected(_recorded: Recorded, fact: TaskRejected) -> Iterable[Operatio
 
 
 def _task_checked(recorded: Recorded, fact: TaskChecked) -> Iterable[Operation]:
-    said = {True: "feasible", False: "infeasible", None: "unchecked"}[fact.feasible]
-    yield Put("tasks", (fact.task_id,), {"checked": clean_text(f"{said}: {fact.reason}")})
+    feasibility = {True: "feasible", False: "infeasible", None: "unchecked"}[fact.feasible]
+    yield Put("tasks", (fact.task_id,), {"checked": clean_text(f"{feasibility}: {fact.reason}")})
     yield from consultation(recorded, "feasibility", fact.task_id, fact.consulted)
 
 
@@ -99,10 +99,10 @@ def _state_valued(_recorded: Recorded, fact: StateValued) -> Iterable[Operation]
 def _episode_requested(recorded: Recorded, fact: EpisodeRequested) -> Iterable[Operation]:
     task = fact.task
     task_id = task.id
-    known = _task_values(task)
-    known["state"] = "unlisted"
+    task_values = _task_values(task)
+    task_values["state"] = "unlisted"
     return (
-        Ensure("tasks", (task_id,), known),
+        Ensure("tasks", (task_id,), task_values),
         Put(
             "episodes",
             (fact.episode,),
@@ -209,10 +209,10 @@ def _step_taken(recorded: Recorded, fact: StepTaken) -> Iterable[Operation]:
     )
     yield from _screenshot(fact.episode, fact.index, fact.screenshot)
     if low != high:
-        for place, (version, tokens) in enumerate(groupby(versions)):
+        for index, (version, tokens) in enumerate(groupby(versions)):
             yield Insert(
                 "token_versions",
-                {"place": place, "episode": fact.episode, "version": version, "tokens": len(tuple(tokens))},
+                {"place": index, "episode": fact.episode, "version": version, "tokens": len(tuple(tokens))},
             )
 
 

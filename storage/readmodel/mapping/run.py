@@ -186,9 +186,11 @@ def _replay_scored(fact: ReplayScored) -> tuple[str, str]:
     return str(fact.version), f"{scored} under version {fact.version}"
 
 
-def _told(say: Callable[..., tuple[str, str]]) -> Callable[[Recorded, Fact], Iterable[Operation]]:
+def _notice_mapper(
+    describe: Callable[..., tuple[str, str]],
+) -> Callable[[Recorded, Fact], Iterable[Operation]]:
     def mapper(recorded: Recorded, fact: Fact) -> Iterable[Operation]:
-        return (notice(recorded, *say(fact)),)
+        return (notice(recorded, *describe(fact)),)
 
     return mapper
 
@@ -213,22 +215,22 @@ def _learner_started(recorded: Recorded, fact: LearnerStarted) -> Iterable[Opera
 
 
 TOLD: dict[type, Callable[..., Iterable[Operation]]] = {
-    DecisionKept: _told(_decision_kept),
-    WaitExceeded: _told(_wait_exceeded),
-    PolicyServerTroubled: _told(_server_troubled),
-    MismatchExceeded: _told(_mismatch_exceeded),
-    InjectionSeen: _told(_injection_seen),
-    EventDeadLettered: _told(_dead_lettered),
-    QueueRepaired: _told(_queue_repaired),
-    BlobReleased: _told(_blob_released),
-    SnapshotSaved: _told(_snapshot_saved),
-    SegmentArchived: _told(_segment_archived),
-    LogRepaired: _told(_log_repaired),
-    ControlRequested: _told(_control_requested),
-    ControlApplied: _told(_control_applied),
+    DecisionKept: _notice_mapper(_decision_kept),
+    WaitExceeded: _notice_mapper(_wait_exceeded),
+    PolicyServerTroubled: _notice_mapper(_server_troubled),
+    MismatchExceeded: _notice_mapper(_mismatch_exceeded),
+    InjectionSeen: _notice_mapper(_injection_seen),
+    EventDeadLettered: _notice_mapper(_dead_lettered),
+    QueueRepaired: _notice_mapper(_queue_repaired),
+    BlobReleased: _notice_mapper(_blob_released),
+    SnapshotSaved: _notice_mapper(_snapshot_saved),
+    SegmentArchived: _notice_mapper(_segment_archived),
+    LogRepaired: _notice_mapper(_log_repaired),
+    ControlRequested: _notice_mapper(_control_requested),
+    ControlApplied: _notice_mapper(_control_applied),
     EpisodeRelabeled: _relabeled,
-    VerdictDisputed: _told(_disputed),
-    ReplayScored: _told(_replay_scored),
+    VerdictDisputed: _notice_mapper(_disputed),
+    ReplayScored: _notice_mapper(_replay_scored),
 }
 """Mappers of events that become a notice; a relabel by an endpoint also has its cost."""
 
@@ -292,12 +294,14 @@ def _forked(recorded: Recorded, fact: RunForked) -> Iterable[Operation]:
             **({} if fact.start is None else _beginning(recorded, fact.start)),
         ),
         notice(
-            recorded, fact.parent, f"begins as {fact.parent} up to position {fact.at_position}{_less(fact)}"
+            recorded,
+            fact.parent,
+            f"begins as {fact.parent} up to position {fact.at_position}{_left_out_text(fact)}",
         ),
     )
 
 
-def _less(fact: RunForked) -> str:
+def _left_out_text(fact: RunForked) -> str:
     """What a derived run leaves out, in words."""
     if fact.derived is None:
         return ""
@@ -363,12 +367,12 @@ def _evaluation_finished(recorded: Recorded, fact: EvaluationFinished) -> Iterab
         "finished_ns": recorded.envelope.occurred_ns,
     }
     yield Put("evaluations", (small_integer(fact.number),), values)
-    for place, result in enumerate(fact.results):
+    for index, result in enumerate(fact.results):
         environment, _, family = result.family.partition("/")
         yield Insert(
             "evaluation_results",
             {
-                "place": place,
+                "place": index,
                 "number": small_integer(fact.number),
                 "version": small_integer(fact.version),
                 "temperature": finite(result.temperature),

@@ -54,53 +54,53 @@ def _batch_planned(recorded: Recorded, fact: BatchPlanned) -> Iterable[Operation
             "critic_version": fact.critic_version,
             "samples": len(positions),
             "minibatches": len(sizes),
-            "episodes": len({part.episode for part in fact.episodes if not part.rehearsed}),
-            "rehearsed": len({part.episode for part in fact.episodes if part.rehearsed}),
+            "episodes": len({planned.episode for planned in fact.episodes if not planned.rehearsed}),
+            "rehearsed": len({planned.episode for planned in fact.episodes if planned.rehearsed}),
             "consumed": len(fact.consumed),
             "occurred_ns": recorded.envelope.occurred_ns,
             "code_rev": recorded.envelope.code_rev,
         },
     )
     epochs: Counter[tuple[str, str, bool, int | None]] = Counter()
-    for place, part in enumerate(fact.episodes):
-        again = (part.group, part.episode, part.rehearsed, part.relabel)
+    for index, planned in enumerate(fact.episodes):
+        occurrence = (planned.group, planned.episode, planned.rehearsed, planned.relabel)
         values: Values = {
             "batch": fact.batch,
-            "episode": part.episode,
-            "group_id": part.group,
-            "replaces": part.replaces,
-            "place": place,
-            "samples": part.samples,
-            "reward": finite(part.reward),
-            "format_term": finite(part.format_term),
-            "length_term": finite(part.length_term),
-            "advantage": finite(part.advantage),
-            "epoch": epochs[again],
-            "kept": None if part.kept is None else sum(part.kept),
-            "relabel": part.relabel,
-            "trained": not part.rehearsed,
-            "rehearsed": part.rehearsed,
+            "episode": planned.episode,
+            "group_id": planned.group,
+            "replaces": planned.replaces,
+            "place": index,
+            "samples": planned.samples,
+            "reward": finite(planned.reward),
+            "format_term": finite(planned.format_term),
+            "length_term": finite(planned.length_term),
+            "advantage": finite(planned.advantage),
+            "epoch": epochs[occurrence],
+            "kept": None if planned.kept is None else sum(planned.kept),
+            "relabel": planned.relabel,
+            "trained": not planned.rehearsed,
+            "rehearsed": planned.rehearsed,
         }
-        epochs[again] += 1
+        epochs[occurrence] += 1
         yield Insert("batch_episodes", values)
         if fact.model == POLICY:
-            task = CopiedValue("episodes", (part.episode,), ("task",))
-            yield Ensure("planned_first", (part.episode,), {"batch": fact.batch}, taken=task)
-    for place, episode in enumerate(fact.consumed, start=len(fact.episodes)):
-        values = {"batch": fact.batch, "episode": episode, "place": place, "samples": 0}
+            task = CopiedValue("episodes", (planned.episode,), ("task",))
+            yield Ensure("planned_first", (planned.episode,), {"batch": fact.batch}, taken=task)
+    for index, episode in enumerate(fact.consumed, start=len(fact.episodes)):
+        values = {"batch": fact.batch, "episode": episode, "place": index, "samples": 0}
         yield Insert("batch_episodes", {**values, "trained": False, "rehearsed": False})
-    places: Iterator[tuple[int | None, int | None]] = (
-        (minibatch, place) for minibatch, size in enumerate(sizes) for place in range(size)
+    sample_places: Iterator[tuple[int | None, int | None]] = (
+        (minibatch, index) for minibatch, size in enumerate(sizes) for index in range(size)
     )
-    owners = (part.episode for part in fact.episodes for _ in range(part.samples))
-    placed = list(islice(chain(places, repeat((None, None))), len(positions)))
+    owners = (planned.episode for planned in fact.episodes for _ in range(planned.samples))
+    placed = list(islice(chain(sample_places, repeat((None, None))), len(positions)))
     yield InsertMany(
         "batch_samples",
         {"batch": fact.batch},
         {
             "sample": range(len(positions)),
             "minibatch": [minibatch for minibatch, _ in placed],
-            "place": [within for _, within in placed],
+            "place": [sample_place for _, sample_place in placed],
             "step_position": [small_integer(position) for position in positions],
             "episode": list(islice(chain(owners, repeat(None)), len(positions))),
         },
@@ -132,7 +132,7 @@ def _update_applied(recorded: Recorded, fact: UpdateApplied) -> Iterable[Operati
     )
     samples = max(map(len, columns))
     names = ("advantage", "weight", "ratio", "mask")
-    each = {
+    sample_columns = {
         name: finite_all(islice(chain(column, repeat(None)), samples))
         for name, column in zip(names, columns, strict=True)
     }
@@ -144,7 +144,7 @@ def _update_applied(recorded: Recorded, fact: UpdateApplied) -> Iterable[Operati
             "batch": fact.batch,
             "minibatch": fact.minibatch,
         },
-        {"place": range(samples), **each},
+        {"place": range(samples), **sample_columns},
     )
 
 

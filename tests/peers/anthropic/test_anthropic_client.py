@@ -35,7 +35,7 @@ class Scripted:
         max_tokens: int | None,
         temperature: float | None,
     ) -> tuple[ModelCall, Reply]:
-        """See `Asked`."""
+        """See `CallTarget`."""
         self.chats.append((messages, tools))
         call = ModelCall(messages, prompt_ids=[1, 2, 3], max_tokens=max_tokens or 64, uses_tools=bool(tools))
         finish = "length" if max_tokens == 1 else "stop"
@@ -54,7 +54,7 @@ async def client(policy: Scripted) -> AsyncIterator[Any]:
     address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     app = Starlette(routes=ChatRoutes(lambda request: policy).under("/v1"))
     serving = asyncio.create_task(
-        serve_app(app, who="the test's server", host="127.0.0.1", port=0, ready=address.set_result)
+        serve_app(app, server_name="the test's server", host="127.0.0.1", port=0, ready=address.set_result)
     )
     base = await asyncio.wait_for(address, 30)
     async with anthropic.AsyncAnthropic(base_url=base, api_key="any", max_retries=0) as made:

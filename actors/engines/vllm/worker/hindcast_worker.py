@@ -39,22 +39,22 @@ class PolicyWorker:
             ValueError: the file has another digest than `sha256`; the weights are the previous ones.
 
         """
-        held = os.memfd_create("weights")
+        memory_file = os.memfd_create("weights")
         try:
-            os.ftruncate(held, int(size))
+            os.ftruncate(memory_file, int(size))
             with (
-                mmap.mmap(held, int(size)) as content,
+                mmap.mmap(memory_file, int(size)) as content,
                 memoryview(content) as view,
                 socket.create_connection((host, int(port)), timeout=float(timeout_s)) as connection,
             ):
                 connection.sendall(token.encode())
-                found = _receive(connection, view)
-            if found != sha256:
-                raise ValueError(f"weights arrived with SHA-256 {found}, and {sha256} was announced")
-            with safe_open(f"/proc/self/fd/{held}", framework="pt") as file:
+                digest = _receive(connection, view)
+            if digest != sha256:
+                raise ValueError(f"weights arrived with SHA-256 {digest}, and {sha256} was announced")
+            with safe_open(f"/proc/self/fd/{memory_file}", framework="pt") as file:
                 self.reload_weights(weights_iterator=((name, file.get_tensor(name)) for name in file.keys()))  # noqa: SIM118 - no mapping
         finally:
-            os.close(held)
+            os.close(memory_file)
 
     def repack_head(self) -> None:
         """Make a head that is tied to the embedding compute with the embedding's present weights.

@@ -79,9 +79,9 @@ def _collapsible_search(instruction: str, page: Page, earlier: Sequence[Action])
 @solves("navigate-tree")
 def _tree(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
     """The name if it is visible, else the first closed folder."""
-    found = find(page, quoted(instruction)[0], "clickable")
+    entry = find(page, quoted(instruction)[0], "clickable")
     closed = (node for node in live(page, "clickable") if "xpandable" in node.attributes.get("class", ""))
-    return click(found or next(closed, None))
+    return click(entry or next(closed, None))
 
 
 @solves("ascending-numbers")
@@ -157,8 +157,8 @@ def _menu(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
         return click(leaf)
     if earlier and earlier[-1].name == "Hover":
         return WAIT
-    shown = first(node for name in reversed(path[:-1]) if (node := find(page, name)))
-    return Action(name="Hover", element=shown.id) if shown is not None else click(None)
+    visible_item = first(node for name in reversed(path[:-1]) if (node := find(page, name)))
+    return Action(name="Hover", element=visible_item.id) if visible_item is not None else click(None)
 
 
 @solves("click-pie", "click-pie-nodelay")
@@ -186,8 +186,8 @@ _DIGITS = (
 
 @solves("number-checkboxes")
 def _digit(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
-    wanted = _DIGITS[int(quoted(instruction)[0])].replace(" ", "")
-    for box, mark in zip(live(page, "checkbox"), wanted, strict=False):
+    pattern = _DIGITS[int(quoted(instruction)[0])].replace(" ", "")
+    for box, mark in zip(live(page, "checkbox"), pattern, strict=False):
         if box.checked is not (mark == "1"):
             return click(box)
     return submit(page)

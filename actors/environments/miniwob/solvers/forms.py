@@ -24,9 +24,9 @@ from hindcast.core.domain.observation import Page
 
 @solves("click-checkboxes", "click-checkboxes-large", "click-checkboxes-transfer")
 def _checkboxes(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
-    wanted = set(between(instruction, "Select ", " and click Submit").split(", "))
+    labels = set(between(instruction, "Select ", " and click Submit").split(", "))
     for box in live(page, "checkbox"):
-        if (box.text in wanted) is not box.checked:
+        if (box.text in labels) is not box.checked:
             return click(box)
     return submit(page)
 
@@ -46,15 +46,15 @@ def _widget(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
 @solves("click-scroll-list", "choose-list")
 def _lists(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
     """One choice from a dropdown, or several from a list that keeps earlier choices."""
-    wanted = instruction.removeprefix("Select ").removesuffix(" and click Submit.")
-    wanted = wanted.removesuffix(" from the list").removesuffix(" from the scroll list")
+    choices_text = instruction.removeprefix("Select ").removesuffix(" and click Submit.")
+    choices_text = choices_text.removesuffix(" from the list").removesuffix(" from the scroll list")
     box = next(iter(live(page, "select")), None)
     if box is None:
         return click(None)
-    names = [wanted] if wanted in box.options else wanted.split(", ")
-    chosen = (box.value or "").split(", ") if len(names) > 1 else [box.value or ""]
+    names = [choices_text] if choices_text in box.options else choices_text.split(", ")
+    selected = (box.value or "").split(", ") if len(names) > 1 else [box.value or ""]
     for name in names:
-        if name not in chosen:
+        if name not in selected:
             return Action(name="Select Dropdown Option", element=box.id, argument=name)
     return submit(page)
 
@@ -95,8 +95,8 @@ def _layouts(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
     match = re.search(r"Search for (.*) movies directed by (.*) from year (.*)\.", instruction)
     if match is None:
         return click(None)
-    wanted = dict(zip(("genre", "director", "year"), match.groups(), strict=True))
-    wanted["date"] = wanted["year"]
+    texts_by_label = dict(zip(("genre", "director", "year"), match.groups(), strict=True))
+    texts_by_label["date"] = texts_by_label["year"]
     nodes = [node for node in page.nodes if node.kind in ("text", "input")]
     label_first = bool(nodes) and (nodes[0].kind == "text" or bool(nodes[0].text))
     for at, node in enumerate(nodes):
@@ -104,7 +104,7 @@ def _layouts(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
             continue
         neighbour = at - 1 if label_first else at + 1
         label = node.text or (nodes[neighbour].text if 0 <= neighbour < len(nodes) else "")
-        for key, text in wanted.items():
+        for key, text in texts_by_label.items():
             if key in label.lower():
                 return enter(node, text)
     buttons = ("Submit", "Search", "Go!")
@@ -182,29 +182,29 @@ def _login_with_popup(instruction: str, page: Page, earlier: Sequence[Action]) -
     cancel = find(page, "Cancel", "button")
     if cancel is not None:
         return click(cancel)
-    wanted = quoted(instruction)[:2]
+    credentials = quoted(instruction)[:2]
     inputs = live(page, "input")
-    if len(inputs) != 2 or len(wanted) != 2:
+    if len(inputs) != 2 or len(credentials) != 2:
         return click(None)
-    asked = sum(1 for action in earlier if action.name == "Click" and action.element == inputs[0].id)
+    clicks_on_name = sum(1 for action in earlier if action.name == "Click" and action.element == inputs[0].id)
     if not inputs[0].value:
-        return enter(inputs[0], wanted[0]) if asked else click(inputs[0])
+        return enter(inputs[0], credentials[0]) if clicks_on_name else click(inputs[0])
     if not inputs[1].value:
         last = earlier[-1] if earlier else None
-        return enter(inputs[1], wanted[1]) if last and last.name == "Click" else click(inputs[1])
+        return enter(inputs[1], credentials[1]) if last and last.name == "Click" else click(inputs[1])
     return submit(page)
 
 
 @solves("form-sequence-2")
 def _radio_and_number(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
-    places = [int(number) - 1 for number in re.findall(r"(\d)(?:st|nd|rd)", instruction)]
+    indices = [int(number) - 1 for number in re.findall(r"(\d)(?:st|nd|rd)", instruction)]
     radios, inputs = live(page, "radio"), live(page, "input")
-    if len(places) != 2 or len(radios) != 3 or len(inputs) != 3:
+    if len(indices) != 2 or len(radios) != 3 or len(inputs) != 3:
         return click(None)
-    if not radios[places[0]].checked:
-        return click(radios[places[0]])
+    if not radios[indices[0]].checked:
+        return click(radios[indices[0]])
     for at, field in enumerate(inputs):
-        text = quoted(instruction)[0] if at == places[1] else ""
+        text = quoted(instruction)[0] if at == indices[1] else ""
         if (field.value or "") != text:
             return enter(field, text)
     return submit(page)
@@ -217,8 +217,8 @@ def _contact(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
     links = [node for node in live(page, "link") if node.text]
     if not any(node.kind == "heading" and node.text == name for node in page.nodes):
         return click(find(page, ">", "link"))
-    asked = first(at for at, word in enumerate(("phone", "email", "address")) if word in instruction)
-    return click(links[asked] if asked is not None and asked < len(links) else None)
+    link_index = first(at for at, word in enumerate(("phone", "email", "address")) if word in instruction)
+    return click(links[link_index] if link_index is not None and link_index < len(links) else None)
 
 
 @solves("use-colorwheel")
@@ -259,8 +259,20 @@ def _sum(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
     match = re.search(r"(\d+) ([-+x]) (\d+) =", " ".join(node.text for node in page.nodes))
     if match is None:
         return click(None)
-    one, two = int(match.group(1)), int(match.group(3))
-    return fill(page, [str({"+": one + two, "-": one - two, "x": one * two}[match.group(2)])], earlier)
+    first_number, second_number = int(match.group(1)), int(match.group(3))
+    return fill(
+        page,
+        [
+            str(
+                {
+                    "+": first_number + second_number,
+                    "-": first_number - second_number,
+                    "x": first_number * second_number,
+                }[match.group(2)]
+            )
+        ],
+        earlier,
+    )
 
 
 @solves("simple-algebra")

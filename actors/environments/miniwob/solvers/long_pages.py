@@ -55,11 +55,11 @@ def _post(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
     return SCROLL_DOWN
 
 
-def _press_posts(instruction: str, page: Page, earlier: Sequence[Action], most: int) -> Action:
+def _press_posts(instruction: str, page: Page, earlier: Sequence[Action], max_presses: int) -> Action:
     user = re.search(r"@\S+", instruction)
     at = _BUTTONS.index(quoted(instruction)[0])
     pressed = sum(1 for action in earlier if action.name == "Click")
-    if pressed < most:
+    if pressed < max_presses:
         for name, buttons in _posts(page):
             if user and name == user.group() and len(buttons) == 4 and hint(buttons[at]) != "active":
                 return click(buttons[at])
@@ -85,39 +85,39 @@ class _Dish:
         self.name = name
         self.kinds: set[str] = set()
         self.ordered = 0
-        self.more: Node | None = None
+        self.plus_button: Node | None = None
 
 
 def _dishes(page: Page) -> list[_Dish]:
-    found: list[_Dish] = []
+    dishes: list[_Dish] = []
     for node in page.nodes:
         if node.kind == "text" and node.text.isdecimal():
-            if found:
-                found[-1].ordered = int(node.text)
+            if dishes:
+                dishes[-1].ordered = int(node.text)
         elif node.kind == "text":
-            found.append(_Dish(node.text))
-        elif found and node.kind == "image":
-            found[-1].kinds.add(node.text)
-        elif found and node.text == "+" and found[-1].more is None:
-            found[-1].more = node
-    return found
+            dishes.append(_Dish(node.text))
+        elif dishes and node.kind == "image":
+            dishes[-1].kinds.add(node.text)
+        elif dishes and node.text == "+" and dishes[-1].plus_button is None:
+            dishes[-1].plus_button = node
+    return dishes
 
 
 @solves("order-food")
 def _food(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
     """Order dishes by name, or a number of dishes of a kind: one dish as often as asked."""
-    shown = [dish for dish in _dishes(page) if dish.more is not None]
+    orderable = [dish for dish in _dishes(page) if dish.plus_button is not None]
     by_kind = re.fullmatch(r"Order (\d+) items that are (\S+)", instruction)
     clicks = sum(1 for action in earlier if action.name == "Click")
     if by_kind:
-        missing = int(by_kind.group(1)) - clicks
-        wanted = [dish for dish in shown if by_kind.group(2) in dish.kinds]
+        remaining = int(by_kind.group(1)) - clicks
+        matching = [dish for dish in orderable if by_kind.group(2) in dish.kinds]
     else:
         names = [name.strip() for name in instruction.partition(": ")[2].split(",")]
-        missing = len(names) - clicks
-        wanted = [dish for dish in shown if dish.name in names and not dish.ordered]
-    if missing > 0 and wanted:
-        return click(wanted[0].more)
+        remaining = len(names) - clicks
+        matching = [dish for dish in orderable if dish.name in names and not dish.ordered]
+    if remaining > 0 and matching:
+        return click(matching[0].plus_button)
     order = find(page, "Order!", "button")
     return click(order) if order is not None else SCROLL_DOWN
 
@@ -144,13 +144,13 @@ def _to_the_end(instruction: str, page: Page, earlier: Sequence[Action]) -> Acti
 @solves("sign-agreement")
 def _agreement(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
     """Scroll to the end of the text; then the field opens."""
-    wanted = quoted(instruction)
-    if not wanted:
+    quotes = quoted(instruction)
+    if not quotes:
         return click(find(page, "Cancel", "button"))
     field = first(live(page, "input"))
     if field is None:
         return SCROLL_DOWN
-    return click(find(page, wanted[1], "button")) if field.value == wanted[0] else enter(field, wanted[0])
+    return click(find(page, quotes[1], "button")) if field.value == quotes[0] else enter(field, quotes[0])
 
 
 def _icon_of(page: Page, sender: str, icon: str) -> Action | None:
@@ -165,11 +165,11 @@ def _icon_of(page: Page, sender: str, icon: str) -> Action | None:
 
 def _open(page: Page, sender: str) -> Action:
     """Open the sender's email, through the search if it is further down."""
-    shown = find(page, sender, "clickable") or first(
+    email = find(page, sender, "clickable") or first(
         node for node in live(page, "clickable") if node.text.startswith(f"{sender} ")
     )
-    if shown is not None:
-        return click(shown)
+    if email is not None:
+        return click(email)
     search = hinted(page, "open-search")
     return click(search) if search is not None else enter(first(live(page, "input")), sender)
 

@@ -93,10 +93,10 @@ def submit(page: Page) -> Action:
 
 def fill(page: Page, texts: Sequence[str], earlier: Sequence[Action]) -> Action:
     """Type the texts into the page's inputs, in order, then click its button."""
-    done = sum(1 for action in earlier if action.name == "Type")
+    typed = sum(1 for action in earlier if action.name == "Type")
     inputs = live(page, "input")
-    if done < len(texts):
-        return enter(inputs[done], texts[done]) if done < len(inputs) else click(None)
+    if typed < len(texts):
+        return enter(inputs[typed], texts[typed]) if typed < len(inputs) else click(None)
     return submit(page)
 
 

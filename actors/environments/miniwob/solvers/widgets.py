@@ -31,20 +31,20 @@ _WHOLE = re.compile(r"-?\d+")
 
 def _handles(page: Page) -> list[tuple[Node, int]]:
     """Sliders with their values: each handle precedes its number."""
-    found: list[tuple[Node, int]] = []
+    sliders: list[tuple[Node, int]] = []
     handle: Node | None = None
     for node in page.nodes:
         if node.id is not None and hint(node).startswith("ui-s"):
             handle = node
         elif handle is not None and _WHOLE.fullmatch(node.text):
-            found.append((handle, int(node.text)))
+            sliders.append((handle, int(node.text)))
             handle = None
-    return found
+    return sliders
 
 
-def _slide(page: Page, wanted: Sequence[int], leap: int) -> Action | None:
+def _slide(page: Page, goals: Sequence[int], leap: int) -> Action | None:
     """The next key that brings the sliders to the wanted values; `leap` is the most that Page Up can move."""
-    for (handle, value), goal in zip(_handles(page), wanted, strict=False):
+    for (handle, value), goal in zip(_handles(page), goals, strict=False):
         if value == goal:
             continue
         focused = hint(handle) == "ui-state-focus"
@@ -58,14 +58,14 @@ def _slide(page: Page, wanted: Sequence[int], leap: int) -> Action | None:
 
 @solves("use-slider")
 def _slider(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
-    wanted = int(between(instruction, "Select ", " with") or 0)
-    return _slide(page, [wanted], 20) or submit(page)
+    goal = int(between(instruction, "Select ", " with") or 0)
+    return _slide(page, [goal], 20) or submit(page)
 
 
 @solves("use-slider-2")
 def _sliders(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
-    wanted = [int(number) for number in _WHOLE.findall(instruction)]
-    return _slide(page, wanted, 4) or submit(page)
+    goals = [int(number) for number in _WHOLE.findall(instruction)]
+    return _slide(page, goals, 4) or submit(page)
 
 
 @solves("form-sequence")
@@ -81,12 +81,12 @@ def _slider_and_box(instruction: str, page: Page, earlier: Sequence[Action]) -> 
 
 @solves("use-spinner")
 def _spinner(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
-    wanted = int(between(instruction, "Select ", " with") or 0)
+    goal = int(between(instruction, "Select ", " with") or 0)
     field, buttons = first(live(page, "input")), live(page, "button")
     value = int((field.value if field else None) or 0)
-    if value == wanted or len(buttons) < 3:
+    if value == goal or len(buttons) < 3:
         return submit(page)
-    return click(buttons[0 if wanted > value else 1])
+    return click(buttons[0 if goal > value else 1])
 
 
 @solves("choose-date", "choose-date-easy", "choose-date-medium", "choose-date-nodelay")
@@ -99,42 +99,42 @@ def _calendar(instruction: str, page: Page, earlier: Sequence[Action]) -> Action
     field = first(live(page, "input"))
     if field is not None and field.value:
         return submit(page)
-    shown = first(
+    visible_month = first(
         node.text.split()[0] for node in page.nodes if re.fullmatch(r"[A-Z][a-z]+ \d{4}", node.text)
     )
-    if shown not in _MONTHS:
+    if visible_month not in _MONTHS:
         return click(field)
-    away = month - 1 - _MONTHS.index(shown)
+    away = month - 1 - _MONTHS.index(visible_month)
     return click(find(page, "Next" if away > 0 else "Prev" if away else str(day), "link"))
 
 
 @solves("use-autocomplete", "use-autocomplete-nodelay")
 def _suggestion(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
     """Type the beginning, go down the suggestions until one ends as asked, and close them."""
-    start, *end = quoted(instruction)
+    start, *endings = quoted(instruction)
     field = first(live(page, "input"))
     if field is None:
         return click(None)
     value = field.value or ""
     if not value:
         return enter(field, start)
-    if value.startswith(start) and all(value.endswith(one) for one in end):
+    if value.startswith(start) and all(value.endswith(ending) for ending in endings):
         button = find(page, "Submit", "button")
         if button is not None:
             return click(button)
         # Enter takes the suggestion; where none is marked, only Escape closes the list.
-        return press("Escape" if not end or earlier[-1].argument == "Enter" else "Enter")
+        return press("Escape" if not endings or earlier[-1].argument == "Enter" else "Enter")
     return press("ArrowDown")
 
 
 @solves("form-sequence-3")
 def _dropdown(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
     """The list opens at its arrow and shows three entries at a time; closed, it shows the chosen one."""
-    wanted = between(instruction, "Choose ", " from the dropdown")
+    choice = between(instruction, "Choose ", " from the dropdown")
     button = find(page, quoted(instruction)[0], "button")
     if button is None:  # the open list covers the buttons
-        return click(entry) if (entry := find(page, wanted, "clickable")) else SCROLL_DOWN
-    if any(wanted in node.text for node in page.nodes if node.kind != "button"):
+        return click(entry) if (entry := find(page, choice, "clickable")) else SCROLL_DOWN
+    if any(choice in node.text for node in page.nodes if node.kind != "button"):
         return click(button)
     return click(first(node for node in live(page, "clickable") if node.text.endswith("▾")))
 
@@ -151,12 +151,12 @@ def _editor(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
         keys = ["Control+Home"] + ["ArrowRight"] * steps + ["Shift+ArrowRight"] * len(word)
     else:
         keys = ["Control+a"]
-    done = len(earlier)
-    if done < len(keys):
-        return press(keys[done], None if done else field)
-    if done == len(keys):  # the editor sees a selection with the next frame
+    steps_taken = len(earlier)
+    if steps_taken < len(keys):
+        return press(keys[steps_taken], None if steps_taken else field)
+    if steps_taken == len(keys):  # the editor sees a selection with the next frame
         return WAIT
-    return _style(instruction, page, done - len(keys) - 1)
+    return _style(instruction, page, steps_taken - len(keys) - 1)
 
 
 _STYLES = {"bold": "ql-bold", "italics": "ql-italic", "underlined": "ql-underline"}
@@ -167,15 +167,15 @@ _COLOURS = ("red", "orange", "yellow", "green", "blue", "purple")
 _SWATCHES = ("ql-selected", "ql-primary", "ql-picker-item")
 
 
-def _style(instruction: str, page: Page, done: int) -> Action:
-    asked = re.search(r"(?:style|color) (\w+)", instruction)
-    name = asked.group(1) if asked else ""
+def _style(instruction: str, page: Page, steps_taken: int) -> Action:
+    match = re.search(r"(?:style|color) (\w+)", instruction)
+    name = match.group(1) if match else ""
     if name in _STYLES:
-        return click(hinted(page, _STYLES[name])) if done == 0 else submit(page)
-    if done == 0:
+        return click(hinted(page, _STYLES[name])) if steps_taken == 0 else submit(page)
+    if steps_taken == 0:
         return click(hinted(page, "ql-picker-label"))
     palette = [node for node in live(page) if hint(node) in _SWATCHES]
-    if done == 1 and name in _COLOURS:
+    if steps_taken == 1 and name in _COLOURS:
         at = 1 + _COLOURS.index(name)
         return click(palette[at] if at < len(palette) else None)
     return submit(page)
@@ -205,11 +205,11 @@ def _free(page: Page, opening: int, closing: int, length: int) -> tuple[Node, No
         if len(cells) == 2 and length <= 2:
             return cells[0], cells[length - 1]
         if length == 3 and at + 1 < len(hours):
-            after = hours[at + 1][1]
-            if len(cells) == 2 and after:
-                return cells[0], after[0]
-            if len(cells) == 1 and len(after) == 2:
-                return cells[0], after[1]
+            next_cells = hours[at + 1][1]
+            if len(cells) == 2 and next_cells:
+                return cells[0], next_cells[0]
+            if len(cells) == 1 and len(next_cells) == 2:
+                return cells[0], next_cells[1]
     return None
 
 
@@ -217,15 +217,15 @@ def _free(page: Page, opening: int, closing: int, length: int) -> tuple[Node, No
 def _appointment(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
     """A click begins the event, moving to its last half hour draws it, a click on it asks for the name."""
     name = first(node for node in live(page, "input"))
-    wanted = quoted(instruction)[0]
+    event_name = quoted(instruction)[0]
     if name is not None:
         create = find(page, "Create", "button")
-        if name.value != wanted:
-            return enter(name, wanted)
+        if name.value != event_name:
+            return enter(name, event_name)
         return click(create) if create is not None else SCROLL_DOWN
-    drawn = find(page, "New event")
-    if drawn is not None:
-        return click(drawn)
+    new_event = find(page, "New event")
+    if new_event is not None:
+        return click(new_event)
     match = re.search(r"Create an? (.*) event .* between (\w+) and (\w+)\.", instruction)
     if match is None:
         return click(None)

@@ -33,10 +33,10 @@ def order_phrases(catalogue: Catalogue, orders: Sequence[Order], order: Order) -
     """Every phrase that is true of this order alone, its number first."""
     phrases = [f"order {order.number}"]
     product = catalogue[order.lines[0].product]
-    held = [catalogue[line.product] for other in orders for line in other.lines]
-    if sum(other.title == product.title for other in held) == 1:
+    ordered = [catalogue[line.product] for bought in orders for line in bought.lines]
+    if sum(bought.title == product.title for bought in ordered) == 1:
         phrases.append(f"my order of the {product.title}")
-    if sum(other.noun == product.noun for other in held) == 1:
+    if sum(bought.noun == product.noun for bought in ordered) == 1:
         phrases.append(f"my order of the {product.noun}")
     if order is orders[0]:
         phrases.append("my latest order")
@@ -112,9 +112,9 @@ def _cancelled(orders: tuple[Order, ...], number: int) -> tuple[Order, ...]:
 
 
 def _check_cancel(goal: Goal, ending: VisitEnd) -> CheckResult:
-    wanted = _cancelled(ending.opening.orders, goal["number"])
+    expected_orders = _cancelled(ending.opening.orders, goal["number"])
     return CheckResult(
-        ending.state.orders == wanted, f"only order {goal['number']} should have been cancelled"
+        ending.state.orders == expected_orders, f"only order {goal['number']} should have been cancelled"
     )
 
 
@@ -126,29 +126,35 @@ def _act_cancel(goal: Goal, view: PageView, earlier: Sequence[Action]) -> Action
 
 
 def _reached_cancel(ending: VisitEnd) -> Iterator[ReachedGoal]:
-    before = ending.opening.orders
+    orders_at_start = ending.opening.orders
     for ordinal, fact in ending.facts("cancelled"):
-        order = next((order for order in before if order.number == fact.number), None)
-        if order is not None and ending.states[ordinal].orders == _cancelled(before, order.number):
-            for phrase in order_phrases(ending.catalogue, before, order):
+        order = next((order for order in orders_at_start if order.number == fact.number), None)
+        if order is not None and ending.states[ordinal].orders == _cancelled(orders_at_start, order.number):
+            for phrase in order_phrases(ending.catalogue, orders_at_start, order):
                 yield ReachedGoal({"number": order.number, "phrase": phrase}, ordinal)
 
 
 def _draw_address(catalogue: Catalogue, opening: VisitorState, random: Random) -> Goal:
     def attempts() -> Iterator[Goal | None]:
         while True:
-            drawn = random_address(random, name=opening.address.name)
+            address = random_address(random, name=opening.address.name)
             if random.random() < 0.35:
-                drawn = msgspec.structs.replace(drawn, city=opening.address.city)
-            elif drawn.city == opening.address.city:
+                address = msgspec.structs.replace(address, city=opening.address.city)
+            elif address.city == opening.address.city:
                 yield None
-            yield _address_goal(opening.address, drawn) if drawn.street != opening.address.street else None
+            yield (
+                _address_goal(opening.address, address) if address.street != opening.address.street else None
+            )
 
     return first(attempts(), family="change_address")
 
 
-def _address_goal(was: Address, now: Address) -> Goal:
-    return {"street": now.street, "city": now.city, "within": was.city == now.city}
+def _address_goal(old_address: Address, new_address: Address) -> Goal:
+    return {
+        "street": new_address.street,
+        "city": new_address.city,
+        "within": old_address.city == new_address.city,
+    }
 
 
 def _say_address(goal: Goal, random: Random) -> str:
@@ -169,9 +175,9 @@ def _say_address(goal: Goal, random: Random) -> str:
 
 
 def _check_address(goal: Goal, ending: VisitEnd) -> CheckResult:
-    wanted = Address(name=ending.opening.address.name, street=goal["street"], city=goal["city"])
+    expected_address = Address(name=ending.opening.address.name, street=goal["street"], city=goal["city"])
     return CheckResult(
-        ending.state.address == wanted, f"the address should be {goal['street']}, {goal['city']}"
+        ending.state.address == expected_address, f"the address should be {goal['street']}, {goal['city']}"
     )
 
 
@@ -217,9 +223,9 @@ _say_wish = phrased(
 
 
 def _check_wish(goal: Goal, ending: VisitEnd) -> CheckResult:
-    wanted = {*ending.opening.wishes, goal["product"]}
+    expected_wishes = {*ending.opening.wishes, goal["product"]}
     return CheckResult(
-        set(ending.state.wishes) == wanted, f"the wish list should have gained only {goal['title']}"
+        set(ending.state.wishes) == expected_wishes, f"the wish list should have gained only {goal['title']}"
     )
 
 
@@ -230,11 +236,11 @@ def _act_wish(goal: Goal, view: PageView, earlier: Sequence[Action]) -> Action:
 
 
 def _reached_wish(ending: VisitEnd) -> Iterator[ReachedGoal]:
-    before = set(ending.opening.wishes)
+    wishes_at_start = set(ending.opening.wishes)
     for ordinal, _ in ending.facts("wished", "unwished"):
-        now = set(ending.states[ordinal].wishes)
-        if before < now and len(now) == len(before) + 1:
-            for target in targets_of(ending.catalogue, ending.catalogue[(now - before).pop()]):
+        wishes = set(ending.states[ordinal].wishes)
+        if wishes_at_start < wishes and len(wishes) == len(wishes_at_start) + 1:
+            for target in targets_of(ending.catalogue, ending.catalogue[(wishes - wishes_at_start).pop()]):
                 yield ReachedGoal(target.goal(), ordinal)
 
 

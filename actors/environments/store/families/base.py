@@ -25,11 +25,11 @@ class PageView:
 
     def __init__(self, observation: Observation) -> None:
         self.nodes = observation.page.nodes
-        parts = urlsplit(observation.page.url)
-        self.path = parts.path or "/"
-        self._query = parse_qs(parts.query)
+        address = urlsplit(observation.page.url)
+        self.path = address.path or "/"
+        self._query = parse_qs(address.query)
 
-    def asked(self, name: str) -> str:
+    def query_parameter(self, name: str) -> str:
         """A parameter of the page's address."""
         return self._query.get(name, [""])[0]
 
@@ -132,7 +132,7 @@ class VisitEnd:
         """State after the whole journal."""
         return self.states[-1]
 
-    def until(self, ordinal: int) -> "VisitEnd":
+    def first_facts(self, ordinal: int) -> "VisitEnd":
         """The visit after its first `ordinal` facts, without an answer."""
         return VisitEnd(self.catalogue, opening=self.opening, journal=self.journal[:ordinal], answer=None)
 
@@ -140,15 +140,15 @@ class VisitEnd:
         """Products whose page, or whose sub-page of this name, was opened, in order."""
         return {fact.product: None for _, fact in self.facts("viewed") if fact.part == part}
 
-    def shown(self) -> dict[int, None]:
+    def products_shown(self) -> dict[int, None]:
         """Products whose price and rating a page showed, in a list or alone, in order."""
-        found: dict[int, None] = {}
+        products: dict[int, None] = {}
         for _, fact in self.facts("listed", "viewed"):
             if isinstance(fact, Listed):
-                found |= dict.fromkeys(fact.shown)
+                products |= dict.fromkeys(fact.shown)
             elif fact.part == "product":
-                found[fact.product] = None
-        return found
+                products[fact.product] = None
+        return products
 
     def facts(self, *kinds: str) -> Iterator[tuple[int, Any]]:
         """(ordinal, fact) of the named kinds, in order."""
@@ -213,13 +213,13 @@ def first(attempts: Iterator[Goal | None], *, family: str) -> Goal:
     )
 
 
-def distinct(found: Iterator[ReachedGoal]) -> Iterator[ReachedGoal]:
+def distinct(goals: Iterator[ReachedGoal]) -> Iterator[ReachedGoal]:
     """Each goal once, at the ordinal that first reached it."""
-    known: set[bytes] = set()
-    for reached in found:
+    seen_keys: set[bytes] = set()
+    for reached in goals:
         key = msgspec.json.encode(reached.goal, order="sorted")
-        if key not in known:
-            known.add(key)
+        if key not in seen_keys:
+            seen_keys.add(key)
             yield reached
 
 
@@ -233,25 +233,35 @@ def _words(text: str) -> tuple[str, ...]:
 
 def mentions(text: str, phrase: str) -> bool:
     """Whether the words of a phrase occur together in a text."""
-    inside, sought = _words(text), _words(phrase)
-    return any(inside[i : i + len(sought)] == sought for i in range(len(inside) - len(sought) + 1))
+    text_words, phrase_words = _words(text), _words(phrase)
+    return any(
+        text_words[i : i + len(phrase_words)] == phrase_words
+        for i in range(len(text_words) - len(phrase_words) + 1)
+    )
 
 
 def check_number(answer: str | None, expected: str) -> CheckResult:
     """The answer contains the expected number and no other: `$24.50`, `24.5` and `It costs 24.50` are equal."""
     if answer is None:
         return CheckResult(False, f"no answer was given, expected {expected}")
-    given = {Decimal(number) for number in _NUMBER.findall(answer[:200].replace(",", ""))}
-    wanted = Decimal(expected.lstrip("$"))
-    return CheckResult(given == {wanted}, f"expected the number {expected}, the answer is {answer[:80]!r}")
+    answered_numbers = {Decimal(number) for number in _NUMBER.findall(answer[:200].replace(",", ""))}
+    expected_number = Decimal(expected.lstrip("$"))
+    return CheckResult(
+        answered_numbers == {expected_number},
+        f"expected the number {expected}, the answer is {answer[:80]!r}",
+    )
 
 
-def check_words(answer: str | None, expected: str, others: Iterable[str]) -> CheckResult:
+def check_words(answer: str | None, expected: str, wrong_answers: Iterable[str]) -> CheckResult:
     """The answer mentions the expected words and none of the other possible answers."""
     if answer is None:
         return CheckResult(False, f"no answer was given, expected {expected}")
     right = mentions(answer, expected)
-    wrong = [other for other in others if other != expected and mentions(answer, other)]
+    wrong = [
+        wrong_answer
+        for wrong_answer in wrong_answers
+        if wrong_answer != expected and mentions(answer, wrong_answer)
+    ]
     return CheckResult(right and not wrong, f"expected {expected!r}, the answer is {answer[:80]!r}")
 
 

@@ -120,13 +120,13 @@ def _act_buy(goal: Goal, view: PageView, earlier: Sequence[Action]) -> Action:
 
 
 def _check_add(goal: Goal, ending: VisitEnd) -> CheckResult:
-    wanted = (*ending.opening.cart, _line_of(goal))
-    return CheckResult(ending.state.cart == wanted, f"the cart should hold exactly {item_text(goal)}")
+    expected_cart = (*ending.opening.cart, _line_of(goal))
+    return CheckResult(ending.state.cart == expected_cart, f"the cart should hold exactly {item_text(goal)}")
 
 
 def _check_buy(goal: Goal, ending: VisitEnd) -> CheckResult:
-    before = {order.number for order in ending.opening.orders}
-    placed = [order for order in ending.state.orders if order.number not in before]
+    numbers_at_start = {order.number for order in ending.opening.orders}
+    placed = [order for order in ending.state.orders if order.number not in numbers_at_start]
     right = len(placed) == 1 and placed[0].lines == (_line_of(goal),) and placed[0].status == "processing"
     return CheckResult(right, f"exactly one order should have been placed, of {item_text(goal)}")
 
@@ -145,7 +145,7 @@ def _reached_buy(ending: VisitEnd) -> Iterator[ReachedGoal]:
             line = fact.order.lines[0]
             for target in targets_of(ending.catalogue, ending.catalogue[line.product]):
                 reached = ReachedGoal(item_goal(target, line), ordinal)
-                if _check_buy(reached.goal, ending.until(ordinal)).success:
+                if _check_buy(reached.goal, ending.first_facts(ordinal)).success:
                     yield reached
 
 
@@ -154,27 +154,34 @@ def _draw_several(catalogue: Catalogue, opening: VisitorState, random: Random) -
 
     def attempts() -> Iterator[Goal | None]:
         while True:
-            one = draw_target(catalogue, random)
-            other = draw_target(catalogue, random, superlatives=False)
-            free = sum(not (t.product.colours or t.product.sizes) for t in (one, other))
-            if one.product.noun == other.product.noun or not free:
+            first_target = draw_target(catalogue, random)
+            second_target = draw_target(catalogue, random, superlatives=False)
+            free = sum(not (t.product.colours or t.product.sizes) for t in (first_target, second_target))
+            if first_target.product.noun == second_target.product.noun or not free:
                 yield None
                 continue
-            lines = [msgspec.structs.replace(drawn_line(t.product, random), quantity=1) for t in (one, other)]
-            yield {"items": [item_goal(t, line) for t, line in zip((one, other), lines, strict=True)]}
+            lines = [
+                msgspec.structs.replace(drawn_line(t.product, random), quantity=1)
+                for t in (first_target, second_target)
+            ]
+            yield {
+                "items": [
+                    item_goal(t, line) for t, line in zip((first_target, second_target), lines, strict=True)
+                ]
+            }
 
     return first(attempts(), family="add_several")
 
 
 def _say_several(goal: Goal, random: Random) -> str:
-    one, other = (item_text(item) for item in goal["items"])
+    first_item, second_item = (item_text(item) for item in goal["items"])
     return random.choice(
         (
             "Add {} and {} to my cart.",
             "Put {} into the cart, and then {}.",
             "I want both {} and {} in my cart.",
         )
-    ).format(one, other)
+    ).format(first_item, second_item)
 
 
 def _act_several(goal: Goal, view: PageView, earlier: Sequence[Action]) -> Action:
@@ -190,8 +197,8 @@ def _in_any_order(lines: Sequence[CartLine]) -> list[CartLine]:
 
 
 def _check_several(goal: Goal, ending: VisitEnd) -> CheckResult:
-    wanted = [*ending.opening.cart, *(_line_of(item) for item in goal["items"])]
-    right = _in_any_order(ending.state.cart) == _in_any_order(wanted)
+    expected_lines = [*ending.opening.cart, *(_line_of(item) for item in goal["items"])]
+    right = _in_any_order(ending.state.cart) == _in_any_order(expected_lines)
     return CheckResult(
         right, f"the cart should hold exactly {' and '.join(item_text(item) for item in goal['items'])}"
     )
@@ -202,9 +209,11 @@ def _reached_several(ending: VisitEnd) -> Iterator[ReachedGoal]:
         cart = ending.states[ordinal].cart
         fresh = cart[len(ending.opening.cart) :]
         if len(fresh) == 2 and cart[:-2] == ending.opening.cart:
-            one, other = (ending.catalogue[line.product] for line in fresh)
-            plain = [t for t in targets_of(ending.catalogue, other) if t.sort == "relevance"]
-            for target, second in product(targets_of(ending.catalogue, one), plain):
+            first_product, second_product = (ending.catalogue[line.product] for line in fresh)
+            found_by_relevance = [
+                t for t in targets_of(ending.catalogue, second_product) if t.sort == "relevance"
+            ]
+            for target, second in product(targets_of(ending.catalogue, first_product), found_by_relevance):
                 yield ReachedGoal(
                     {"items": [item_goal(target, fresh[0]), item_goal(second, fresh[1])]}, ordinal
                 )
@@ -214,12 +223,12 @@ def line_phrases(catalogue: Catalogue, cart: Sequence[CartLine], line: CartLine)
     """Every phrase that is true of this line's product alone in the cart, its title first."""
     product = catalogue[line.product]
     phrases = [f"the {product.title}"]
-    held = [catalogue[other.product] for other in cart]
-    if sum(other.noun == product.noun for other in held) == 1:
+    products = [catalogue[item.product] for item in cart]
+    if sum(item.noun == product.noun for item in products) == 1:
         phrases.append(f"the {product.noun}")
-    if sum((other.brand, other.noun) == (product.brand, product.noun) for other in held) == 1:
+    if sum((item.brand, item.noun) == (product.brand, product.noun) for item in products) == 1:
         phrases.append(f"the {product.brand} {product.noun}")
-    if sum((other.material, other.noun) == (product.material, product.noun) for other in held) == 1:
+    if sum((item.material, item.noun) == (product.material, product.noun) for item in products) == 1:
         phrases.append(f"the {product.material} {product.noun}")
     return tuple(phrases)
 
@@ -259,8 +268,8 @@ def _is_line(goal: Goal, line: CartLine) -> bool:
 
 
 def _check_remove(goal: Goal, ending: VisitEnd) -> CheckResult:
-    wanted = tuple(line for line in ending.opening.cart if not _is_line(goal, line))
-    return CheckResult(ending.state.cart == wanted, f"the cart should have lost only {goal['title']}")
+    expected_cart = tuple(line for line in ending.opening.cart if not _is_line(goal, line))
+    return CheckResult(ending.state.cart == expected_cart, f"the cart should have lost only {goal['title']}")
 
 
 def _act_remove(goal: Goal, view: PageView, earlier: Sequence[Action]) -> Action:
@@ -273,16 +282,18 @@ def _act_remove(goal: Goal, view: PageView, earlier: Sequence[Action]) -> Action
 def _reached_remove(ending: VisitEnd) -> Iterator[ReachedGoal]:
     for ordinal, _ in ending.facts("added", "removed", "requantified"):
         cart = ending.states[ordinal].cart
-        gone = [line for line in ending.opening.cart if line not in cart]
-        if len(gone) == 1 and cart == tuple(line for line in ending.opening.cart if line is not gone[0]):
-            for phrase in line_phrases(ending.catalogue, ending.opening.cart, gone[0]):
-                yield ReachedGoal(line_goal(ending.catalogue, gone[0], phrase), ordinal)
+        removed = [line for line in ending.opening.cart if line not in cart]
+        if len(removed) == 1 and cart == tuple(
+            line for line in ending.opening.cart if line is not removed[0]
+        ):
+            for phrase in line_phrases(ending.catalogue, ending.opening.cart, removed[0]):
+                yield ReachedGoal(line_goal(ending.catalogue, removed[0], phrase), ordinal)
 
 
 def _draw_quantity(catalogue: Catalogue, opening: VisitorState, random: Random) -> Goal:
     line, goal = _draw_line(catalogue, opening, random)
-    other = [count for count in range(1, MAX_QUANTITY + 1) if count != line.quantity]
-    return {**goal, "quantity": random.choice(other)}
+    other_quantities = [count for count in range(1, MAX_QUANTITY + 1) if count != line.quantity]
+    return {**goal, "quantity": random.choice(other_quantities)}
 
 
 _say_quantity = phrased(
@@ -293,12 +304,12 @@ _say_quantity = phrased(
 
 
 def _check_quantity(goal: Goal, ending: VisitEnd) -> CheckResult:
-    wanted = tuple(
+    expected_cart = tuple(
         msgspec.structs.replace(line, quantity=goal["quantity"]) if _is_line(goal, line) else line
         for line in ending.opening.cart
     )
     return CheckResult(
-        ending.state.cart == wanted,
+        ending.state.cart == expected_cart,
         f"only the quantity of {goal['title']} should have changed, to {goal['quantity']}",
     )
 
@@ -317,17 +328,21 @@ def _act_quantity(goal: Goal, view: PageView, earlier: Sequence[Action]) -> Acti
 
 
 def _reached_quantity(ending: VisitEnd) -> Iterator[ReachedGoal]:
-    before = ending.opening.cart
+    cart_at_start = ending.opening.cart
     for ordinal, _ in ending.facts("added", "removed", "requantified"):
         cart = ending.states[ordinal].cart
-        if len(cart) != len(before):
+        if len(cart) != len(cart_at_start):
             continue
-        changed = [(was, now) for was, now in zip(before, cart, strict=True) if was != now]
+        changed = [
+            (old_line, new_line)
+            for old_line, new_line in zip(cart_at_start, cart, strict=True)
+            if old_line != new_line
+        ]
         if len(changed) == 1 and changed[0][0].same_item(changed[0][1]):
-            was, now = changed[0]
-            for phrase in line_phrases(ending.catalogue, before, was):
+            old_line, new_line = changed[0]
+            for phrase in line_phrases(ending.catalogue, cart_at_start, old_line):
                 yield ReachedGoal(
-                    {**line_goal(ending.catalogue, was, phrase), "quantity": now.quantity}, ordinal
+                    {**line_goal(ending.catalogue, old_line, phrase), "quantity": new_line.quantity}, ordinal
                 )
 
 

@@ -37,8 +37,8 @@ from hindcast.core.domain.action import Action
 
 def absent(catalogue: Catalogue, words: Sequence[str]) -> Goal | None:
     """A product of known words that does not exist; None when the words do not describe one or it exists."""
-    brand = next((known for known in vocabulary.BRANDS if known.lower() in words), "")
-    materials = {known for kinds in vocabulary.CATEGORIES.values() for known in kinds}
+    brand = next((name for name in vocabulary.BRANDS if name.lower() in words), "")
+    materials = {name for kinds in vocabulary.CATEGORIES.values() for name in kinds}
     material = next((word for word in words if word in materials), "")
     noun = words[-1] if words else ""
     described = [word for word in (brand.lower(), material, noun) if word]
@@ -68,11 +68,11 @@ def _draw_absent(catalogue: Catalogue, random: Random) -> Goal | None:
 def _draw_colour(catalogue: Catalogue, random: Random) -> Goal | None:
     target = draw_target(catalogue, random)
     line = drawn_line(target.product, random)
-    missing = [colour for colour in vocabulary.COLOURS if colour not in target.product.colours]
-    if not target.product.colours or not missing:
+    absent_colours = [colour for colour in vocabulary.COLOURS if colour not in target.product.colours]
+    if not target.product.colours or not absent_colours:
         return None
-    asked = CartLine(product=line.product, colour=random.choice(missing), size=line.size)
-    return {"kind": "colour", **item_goal(target, asked)}
+    absent_line = CartLine(product=line.product, colour=random.choice(absent_colours), size=line.size)
+    return {"kind": "colour", **item_goal(target, absent_line)}
 
 
 def _draw_order(catalogue: Catalogue, opening: VisitorState, random: Random) -> Goal | None:

@@ -35,9 +35,9 @@ from hindcast.actors.environments.store.session import VisitorState
 from hindcast.core.domain.action import Action
 
 
-def _read(view: PageView, pattern: str) -> Action:
-    found = view.find(pattern)
-    return Action(name="Scroll Down") if found is None else answer(found)
+def _answer_from_page(view: PageView, pattern: str) -> Action:
+    answer_text = view.find(pattern)
+    return Action(name="Scroll Down") if answer_text is None else answer(answer_text)
 
 
 def _number_question(
@@ -53,10 +53,10 @@ def _number_question(
         return check_number(ending.answer, goal["answer"])
 
     def act(goal: Goal, view: PageView, earlier: Sequence[Action]) -> Action:
-        return reach(view, goal) or _read(view, pattern)
+        return reach(view, goal) or _answer_from_page(view, pattern)
 
     def reached(ending: VisitEnd) -> Iterator[ReachedGoal]:
-        for product in map(ending.catalogue.__getitem__, ending.shown()):
+        for product in map(ending.catalogue.__getitem__, ending.products_shown()):
             number = getattr(product, attribute)
             if check_number(ending.answer, number).success:
                 for target in targets_of(ending.catalogue, product):
@@ -114,7 +114,7 @@ def _act_feature(goal: Goal, view: PageView, earlier: Sequence[Action]) -> Actio
         return action
     if not view.path.endswith("/features"):
         return click(view.exactly("Features") or view.exactly("Back to product"))
-    return _read(view, rf"{goal['feature']}: (.+)")
+    return _answer_from_page(view, rf"{goal['feature']}: (.+)")
 
 
 def _reached_feature(ending: VisitEnd) -> Iterator[ReachedGoal]:
@@ -141,7 +141,7 @@ def _draw_compare(catalogue: Catalogue, opening: VisitorState, random: Random) -
         while True:
             product = random.choice(catalogue.products)
             query, alike = random.choice(tuple(groups_of(catalogue, product))[:2])
-            others = [other for other in alike if other.id != product.id]
+            others = [candidate for candidate in alike if candidate.id != product.id]
             sort = random.choice(("price", "rating"))
             yield pair_goal(product, random.choice(others), query=query, sort=sort) if others else None
 
@@ -168,8 +168,8 @@ def _act_compare(goal: Goal, view: PageView, earlier: Sequence[Action]) -> Actio
     action = search_for(view, goal["query"], goal["sort"])
     if action is not None:
         return action
-    shown = [node.text for node in view.nodes if node.text in goal["titles"]]
-    return answer(shown[0]) if shown else click(view.exactly("Next page"))
+    visible_titles = [node.text for node in view.nodes if node.text in goal["titles"]]
+    return answer(visible_titles[0]) if visible_titles else click(view.exactly("Next page"))
 
 
 def _reached_compare(ending: VisitEnd) -> Iterator[ReachedGoal]:
@@ -249,7 +249,7 @@ def _act_best(goal: Goal, view: PageView, earlier: Sequence[Action]) -> Action:
     if goal["category"]:
         if view.path != f"/category/{goal['category'].lower()}":
             return click(view.exactly(goal["category"]) or view.exactly("Store"))
-        if view.asked("sort") != goal["sort"]:
+        if view.query_parameter("sort") != goal["sort"]:
             return click(
                 view.exactly(next(label for sort, label in SORT_LABELS.items() if sort == goal["sort"]))
             )
@@ -258,17 +258,17 @@ def _act_best(goal: Goal, view: PageView, earlier: Sequence[Action]) -> Action:
         if action is not None:
             return action
     # The first product below the sort order of the list; above it are only the shop's own links.
-    shown = [node.text for node in view.nodes if node.kind == "link" and len(node.text.split()) == 4]
-    return answer(shown[0]) if shown else Action(name="Scroll Down")
+    visible_titles = [node.text for node in view.nodes if node.kind == "link" and len(node.text.split()) == 4]
+    return answer(visible_titles[0]) if visible_titles else Action(name="Scroll Down")
 
 
 def _reached_best(ending: VisitEnd) -> Iterator[ReachedGoal]:
-    shown = {number: None for _, fact in ending.facts("listed") for number in fact.shown}
-    for product in map(ending.catalogue.__getitem__, shown):
+    listed = {number: None for _, fact in ending.facts("listed") for number in fact.shown}
+    for product in map(ending.catalogue.__getitem__, listed):
         if not check_words(ending.answer, product.title, ()).success:
             continue
-        kinds = [(words, "") for words, _ in groups_of(ending.catalogue, product)] + [("", product.category)]
-        for words, category in kinds:
+        groups = [(words, "") for words, _ in groups_of(ending.catalogue, product)] + [("", product.category)]
+        for words, category in groups:
             for sort in ("price", "rating"):
                 goal = best_goal(ending.catalogue, words=words, category=category, sort=sort)
                 if goal is not None and _check_best(goal, ending).success:

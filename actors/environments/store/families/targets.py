@@ -65,7 +65,7 @@ def titled(product: Product) -> ProductTarget:
 def targets_of(catalogue: Catalogue, product: Product) -> tuple[ProductTarget, ...]:
     """Every phrase that is true of this product alone, its title first."""
     noun = product.noun
-    found = [titled(product)]
+    targets = [titled(product)]
     for words, alike in (
         (f"{product.brand} {noun}", catalogue.matching(noun=noun, brand=product.brand)),
         (f"{product.adjective} {noun}", catalogue.matching(noun=noun, adjective=product.adjective)),
@@ -75,29 +75,29 @@ def targets_of(catalogue: Catalogue, product: Product) -> tuple[ProductTarget, .
         ),
     ):
         if len(alike) == 1:
-            found.append(ProductTarget(product=product, phrase=f"the {words}", query=words))
+            targets.append(ProductTarget(product=product, phrase=f"the {words}", query=words))
     for query, alike in groups_of(catalogue, product):
         if cheapest(alike) is product:
-            found.append(
+            targets.append(
                 ProductTarget(product=product, phrase=f"the cheapest {query}", query=query, sort="price")
             )
         if best_rated(alike) is product:
-            found.append(
+            targets.append(
                 ProductTarget(product=product, phrase=f"the best rated {query}", query=query, sort="rating")
             )
-    return tuple(found)
+    return tuple(targets)
 
 
 def draw_target(catalogue: Catalogue, random: Random, *, superlatives: bool = True) -> ProductTarget:
     """A target: by title, by a few words, or by a superlative."""
-    wanted = random.choice(
+    kind = random.choice(
         ("title", "words", "superlative", "superlative") if superlatives else ("title", "words")
     )
     for _ in range(40):
-        titled_first, *others = targets_of(catalogue, random.choice(catalogue.products))
-        if wanted == "title":
-            return titled_first
-        fitting = [target for target in others if (target.sort != "relevance") == (wanted == "superlative")]
+        by_title, *described = targets_of(catalogue, random.choice(catalogue.products))
+        if kind == "title":
+            return by_title
+        fitting = [target for target in described if (target.sort != "relevance") == (kind == "superlative")]
         if fitting:
             return random.choice(fitting)
     return titled(random.choice(catalogue.products))
@@ -105,10 +105,10 @@ def draw_target(catalogue: Catalogue, random: Random, *, superlatives: bool = Tr
 
 def search_for(view: PageView, query: str, sort: str = "relevance") -> Action | None:
     """The next action towards the sorted results of a query; None when they are on the page."""
-    if view.path != "/search" or view.asked("q") != query:
+    if view.path != "/search" or view.query_parameter("q") != query:
         return fill(view.field(SEARCH_BOX), query, name="Search")
-    if (view.asked("sort") or "relevance") != sort:
-        return click(view.exactly(next(label for known, label in SORT_LABELS.items() if known == sort)))
+    if (view.query_parameter("sort") or "relevance") != sort:
+        return click(view.exactly(next(label for order, label in SORT_LABELS.items() if order == sort)))
     return None
 
 

@@ -39,15 +39,15 @@ class _Choices(Random):
     def __init__(self, script: Sequence[int]) -> None:
         super().__init__(0)
         self._script = script
-        self.taken: list[tuple[int, int]] = []
+        self.made: list[tuple[int, int]] = []
         """Choice and number of options, in order."""
 
     def choice(self, seq: Any) -> Any:
         """The option that the script names."""
-        place = len(self.taken)
-        picked = self._script[place] if place < len(self._script) else 0
-        self.taken.append((picked, len(seq)))
-        return seq[picked]
+        index = len(self.made)
+        option = self._script[index] if index < len(self._script) else 0
+        self.made.append((option, len(seq)))
+        return seq[option]
 
     def sample(self, population: Any, k: int, *, counts: Any = None) -> Any:
         """Likewise, among all orders."""
@@ -61,41 +61,44 @@ def phrasings(family: str, goal: Goal) -> Iterator[str]:
         script = scripts.pop()
         choices = _Choices(script)
         yield FAMILIES[family].say(goal, choices)
-        picked = [pick for pick, _ in choices.taken]
-        for place in range(len(script), len(picked)):
-            scripts += [[*picked[:place], other] for other in range(1, choices.taken[place][1])]
+        options = [pick for pick, _ in choices.made]
+        for index in range(len(script), len(options)):
+            scripts += [[*options[:index], option] for option in range(1, choices.made[index][1])]
 
 
-def goal_said(text: str, place: StartPage) -> ParsedInstruction | None:
-    """The goal that a text asks for in a visit that begins at `place`; None where no task of the store has this text."""
+def goal_said(text: str, start: StartPage) -> ParsedInstruction | None:
+    """The goal that a text asks for in a visit that begins at `start`; None where no task of the store has this text."""
     text = text.strip()
     if not text or len(text) > MAX_TEXT:
         return None
-    for family, goal in _candidates(text, place):
+    for family, goal in _candidates(text, start):
         if text in phrasings(family, goal):
             return ParsedInstruction(family, goal)
     return None
 
 
-def _candidates(text: str, place: StartPage) -> Iterator[ParsedInstruction]:
+def _candidates(text: str, start: StartPage) -> Iterator[ParsedInstruction]:
     """Goals that a text may ask for, by the names in it."""
-    words = _index(place.catalogue)
-    targets = [target for phrase, found in words.targets.items() if phrase in text for target in found]
+    index = _index(start.catalogue)
+    targets = [target for phrase, alike in index.targets.items() if phrase in text for target in alike]
     for target in targets:
         yield from _about_product(text, target)
-    for one, other in permutations(targets, 2):
-        if one.phrase not in other.phrase and other.phrase not in one.phrase:
-            yield from _about_two(text, one, other)
-    titled = [product for title, product in words.titles.items() if title in text]
-    for first, second in combinations(titled, 2):
-        yield from _compared(place.catalogue, first, second)
-    for query in (query for query in words.queries if query in text):
-        yield from _best(place.catalogue, words=query, category="")
-    for category in (category for category in place.catalogue.categories if category in text):
-        yield from _best(place.catalogue, words="", category=category)
-    yield from _about_opening(text, place)
-    yield from _moving(text, place)
-    yield from _out_of_reach(text, place)
+    for first_target, second_target in permutations(targets, 2):
+        if (
+            first_target.phrase not in second_target.phrase
+            and second_target.phrase not in first_target.phrase
+        ):
+            yield from _about_two(text, first_target, second_target)
+    titled = [product for title, product in index.titles.items() if title in text]
+    for first_product, second_product in combinations(titled, 2):
+        yield from _compared(start.catalogue, first_product, second_product)
+    for query in (query for query in index.queries if query in text):
+        yield from _best(start.catalogue, words=query, category="")
+    for category in (category for category in start.catalogue.categories if category in text):
+        yield from _best(start.catalogue, words="", category=category)
+    yield from _about_opening(text, start)
+    yield from _moving(text, start)
+    yield from _out_of_reach(text, start)
 
 
 def _about_product(text: str, target: ProductTarget) -> Iterator[ParsedInstruction]:
@@ -120,29 +123,36 @@ def _lines(text: str, product: Product, *, offered: bool = True) -> Iterator[Car
     """Lines of the product in options that the text names; not `offered`: in a color that it does not have."""
     colours: Sequence[str] = product.colours or ("",)
     if not offered:
-        colours = [one for one in vocabulary.COLOURS if one not in product.colours] if product.colours else []
-    for colour in (one for one in colours if one in text):
-        for size in (one for one in product.sizes or ("",) if one in text):
+        colours = (
+            [option for option in vocabulary.COLOURS if option not in product.colours]
+            if product.colours
+            else []
+        )
+    for colour in (option for option in colours if option in text):
+        for size in (option for option in product.sizes or ("",) if option in text):
             for quantity in COUNTS:
                 yield CartLine(product=product.id, colour=colour, size=size, quantity=quantity)
 
 
-def _about_two(text: str, one: ProductTarget, other: ProductTarget) -> Iterator[ParsedInstruction]:
-    if one.product.noun == other.product.noun:
+def _about_two(
+    text: str, first_target: ProductTarget, second_target: ProductTarget
+) -> Iterator[ParsedInstruction]:
+    if first_target.product.noun == second_target.product.noun:
         return
-    for first in _lines(text, one.product):
-        for second in _lines(text, other.product):
-            if first.quantity == second.quantity == 1:
+    for first_line in _lines(text, first_target.product):
+        for second_line in _lines(text, second_target.product):
+            if first_line.quantity == second_line.quantity == 1:
                 yield ParsedInstruction(
-                    "add_several", {"items": [item_goal(one, first), item_goal(other, second)]}
+                    "add_several",
+                    {"items": [item_goal(first_target, first_line), item_goal(second_target, second_line)]},
                 )
 
 
-def _compared(catalogue: Catalogue, one: Product, other: Product) -> Iterator[ParsedInstruction]:
-    for query, alike in tuple(groups_of(catalogue, one))[:2]:
+def _compared(catalogue: Catalogue, first: Product, second: Product) -> Iterator[ParsedInstruction]:
+    for query, alike in tuple(groups_of(catalogue, first))[:2]:
         # as the family draws them: not by the noun alone
         for sort in ("price", "rating"):
-            goal = pair_goal(one, other, query=query, sort=sort) if other in alike else None
+            goal = pair_goal(first, second, query=query, sort=sort) if second in alike else None
             if goal is not None:
                 yield ParsedInstruction("compare", goal)
 
@@ -154,9 +164,9 @@ def _best(catalogue: Catalogue, *, words: str, category: str) -> Iterator[Parsed
             yield ParsedInstruction("find_product", goal)
 
 
-def _about_opening(text: str, place: StartPage) -> Iterator[ParsedInstruction]:
+def _about_opening(text: str, start: StartPage) -> Iterator[ParsedInstruction]:
     """Goals about the visitor's state on arrival: lines of the cart, orders."""
-    catalogue, opening = place
+    catalogue, opening = start
     for line in opening.cart:
         for phrase in cart.line_phrases(catalogue, opening.cart, line):
             if phrase in text:
@@ -179,34 +189,34 @@ def _about_order(order: Order, phrase: str) -> Iterator[ParsedInstruction]:
         yield ParsedInstruction("impossible", {"kind": "too_late", "phrase": phrase, "number": order.number})
 
 
-def _moving(text: str, place: StartPage) -> Iterator[ParsedInstruction]:
+def _moving(text: str, start: StartPage) -> Iterator[ParsedInstruction]:
     """Goals of a new address: it is not in the vocabulary, so it is read from the slots of the phrasing."""
-    city = place.opening.address.city
-    for within in (True, False):
-        for template in phrasings("change_address", {**_SLOTS, "within": within}):
+    city = start.opening.address.city
+    for in_same_city in (True, False):
+        for template in phrasings("change_address", {**_SLOTS, "within": in_same_city}):
             pattern = re.escape(template)
             for name, slot in _SLOTS.items():
                 pattern = pattern.replace(slot, f"(?P<{name}>.+?)", 1)
-            found = re.fullmatch(pattern, text)
-            if found is None:
+            match = re.fullmatch(pattern, text)
+            if match is None:
                 continue
-            moved = found.groupdict()
+            moved = match.groupdict()
             goal = {"street": moved["street"], "city": moved.get("city", city)}
-            if (goal["city"] == city) == within and goal["street"] != place.opening.address.street:
-                yield ParsedInstruction("change_address", {**goal, "within": within})
+            if (goal["city"] == city) == in_same_city and goal["street"] != start.opening.address.street:
+                yield ParsedInstruction("change_address", {**goal, "within": in_same_city})
 
 
-def _out_of_reach(text: str, place: StartPage) -> Iterator[ParsedInstruction]:
+def _out_of_reach(text: str, start: StartPage) -> Iterator[ParsedInstruction]:
     """Goals that cannot be done: an unknown order, a product that does not exist."""
     for number in map(int, re.findall(r"order (\d{4})\b", text)):
-        if all(order.number != number for order in place.opening.orders):
+        if all(order.number != number for order in start.opening.orders):
             yield ParsedInstruction(
                 "impossible", {"kind": "order", "phrase": f"order {number}", "number": number}
             )
-    for start in (found.end() for found in re.finditer(r"\bthe ", text)):
-        words = re.findall(r"[\w-]+", text[start:])
+    for phrase_start in (match.end() for match in re.finditer(r"\bthe ", text)):
+        words = re.findall(r"[\w-]+", text[phrase_start:])
         for length in (2, 3):
-            goal = absent(place.catalogue, tokens_of(" ".join(words[:length])))
+            goal = absent(start.catalogue, tokens_of(" ".join(words[:length])))
             if goal is not None:
                 yield ParsedInstruction("impossible", goal)
 

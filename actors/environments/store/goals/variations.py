@@ -54,18 +54,18 @@ class Parent(NamedTuple):
     """The varied task, the start of its visits, and the allowed families."""
 
     task: Task
-    place: StartPage
+    start: StartPage
     families: Collection[str]
 
     def at(self, family: str) -> StartPage:
         """Start of a visit with the same seed in this family."""
-        catalogue = self.place.catalogue
+        catalogue = self.start.catalogue
         return StartPage(catalogue, opening_state(catalogue, family, self.task.seed))
 
     @property
     def products(self) -> list[Product]:
         """The products of its goal, in the order of naming."""
-        return [product for product in products_of(self.task.goal, self.place.catalogue) if product]
+        return [product for product in products_of(self.task.goal, self.start.catalogue) if product]
 
 
 def vary(catalogue: Catalogue, task: Task, *, families: Collection[str], random: Random) -> Variation | None:
@@ -74,8 +74,12 @@ def vary(catalogue: Catalogue, task: Task, *, families: Collection[str], random:
     changes = list(CHANGES)
     random.shuffle(changes)
     for change in changes:
-        for family, found in islice(CHANGES[change](parent, random), CANDIDATES):
-            goals = [goal for goal in found if family in families and not _same(parent, family, goal)]
+        for family, candidates in islice(CHANGES[change](parent, random), CANDIDATES):
+            goals = [
+                goal
+                for goal in candidates
+                if family in families and not _is_parents_goal(parent, family, goal)
+            ]
             if goals:
                 return Variation(change, family, random.choice(goals))
     return None
@@ -97,9 +101,9 @@ def products_of(goal: Goal, catalogue: Catalogue) -> Iterator[Product | None]:
                 continue
 
 
-def _same(parent: Parent, family: str, goal: Goal) -> bool:
-    own = {name: value for name, value in parent.task.goal.items() if name != "catalogue"}
-    return family == parent.task.family and goal == own
+def _is_parents_goal(parent: Parent, family: str, goal: Goal) -> bool:
+    parent_goal = {name: value for name, value in parent.task.goal.items() if name != "catalogue"}
+    return family == parent.task.family and goal == parent_goal
 
 
 Found = Iterator[tuple[str, list[Goal]]]
@@ -112,42 +116,42 @@ def _other_products(parent: Parent, random: Random) -> Found:
     if not parent.products:
         return
     category = parent.products[0].category
-    others = [
+    alternatives = [
         product
-        for product in parent.place.catalogue.products
+        for product in parent.start.catalogue.products
         if product.category == category and product not in parent.products
     ]
-    random.shuffle(others)
-    for product in others:
+    random.shuffle(alternatives)
+    for product in alternatives:
         for sketch in _sketches(family, [product, *parent.products[1:]], parent, random):
-            yield family, goals_like(family, sketch, parent.place)
+            yield family, goals_like(family, sketch, parent.start)
 
 
-def _more(parent: Parent, random: Random) -> Found:
+def _harder(parent: Parent, random: Random) -> Found:
     """A harder goal: more pieces, a second product, or words that must be looked up."""
-    task, place, goal = parent.task, parent.place, parent.task.goal
+    task, start, goal = parent.task, parent.start, parent.task.goal
     if task.family == "add_to_cart":
-        plain = [p for p in place.catalogue.products if not (p.colours or p.sizes)]
-        second = random.choice(plain)
+        without_options = [p for p in start.catalogue.products if not (p.colours or p.sizes)]
+        second = random.choice(without_options)
         items = [_item(goal["product"], goal), _item(second.id, {})]
         if second.noun != parent.products[0].noun:
             yield "add_several", goals_like("add_several", {"items": items}, parent.at("add_several"))
     if "quantity" in goal and goal["quantity"] < MAX_QUANTITY and task.family in ("add_to_cart", "buy"):
-        more = {name: goal[name] for name in ("product", "phrase", "colour", "size")}
-        yield task.family, goals_like(task.family, {**more, "quantity": goal["quantity"] + 1}, place)
-    yield task.family, [other for other in _reworded(parent) if _looked_up(other) > _looked_up(goal)]
+        item = {name: goal[name] for name in ("product", "phrase", "colour", "size")}
+        yield task.family, goals_like(task.family, {**item, "quantity": goal["quantity"] + 1}, start)
+    yield task.family, [reworded for reworded in _reworded(parent) if _looked_up(reworded) > _looked_up(goal)]
 
 
-def _less(parent: Parent, random: Random) -> Found:
+def _easier(parent: Parent, random: Random) -> Found:
     """An easier goal: a single piece, one of two products, or the plain name."""
-    task, place, goal = parent.task, parent.place, parent.task.goal
+    task, start, goal = parent.task, parent.start, parent.task.goal
     if task.family == "add_several":
         for item in goal["items"]:
             yield "add_to_cart", goals_like("add_to_cart", item, parent.at("add_to_cart"))
     if goal.get("quantity", 1) > 1 and task.family in ("add_to_cart", "buy"):
-        less = {name: goal[name] for name in ("product", "phrase", "colour", "size")}
-        yield task.family, goals_like(task.family, {**less, "quantity": goal["quantity"] - 1}, place)
-    yield task.family, [other for other in _reworded(parent) if _looked_up(other) < _looked_up(goal)]
+        single = {name: goal[name] for name in ("product", "phrase", "colour", "size")}
+        yield task.family, goals_like(task.family, {**single, "quantity": goal["quantity"] - 1}, start)
+    yield task.family, [reworded for reworded in _reworded(parent) if _looked_up(reworded) < _looked_up(goal)]
 
 
 def _reworded(parent: Parent) -> list[Goal]:
@@ -156,37 +160,37 @@ def _reworded(parent: Parent) -> list[Goal]:
     sketch = {name: value for name, value in parent.task.goal.items() if name not in worded}
     if "phrase" not in parent.task.goal or parent.task.family == "impossible":
         return []
-    return goals_like(parent.task.family, sketch, parent.place)
+    return goals_like(parent.task.family, sketch, parent.start)
 
 
 def _looked_up(goal: Goal) -> int:
     """How much must be looked up to know what is meant: a title nothing, other words something, a superlative most."""
     if goal.get("sort", "relevance") != "relevance":
         return 2
-    named = goal.get("title") or str(goal.get("number"))
-    return 0 if named in goal.get("phrase", "") else 1
+    plain_name = goal.get("title") or str(goal.get("number"))
+    return 0 if plain_name in goal.get("phrase", "") else 1
 
 
 def _neighbours(parent: Parent, random: Random) -> Found:
     """A goal of a family with a similar beginning, about the same products; without products, in the same session."""
     for family in random.sample(NEIGHBOURS[parent.task.family], len(NEIGHBOURS[parent.task.family])):
-        place = parent.at(family)
+        start = parent.at(family)
         sketches = list(_sketches(family, parent.products, parent, random))
         for sketch in sketches:
-            yield family, goals_like(family, sketch, place)
+            yield family, goals_like(family, sketch, start)
         if not sketches:
-            yield from _drawn(family, place, random)
+            yield from _drawn_goals(family, start, random)
 
 
 def _siblings(parent: Parent, random: Random) -> Found:
     """Another goal of the same family in the same session."""
-    yield from _drawn(parent.task.family, parent.place, random)
+    yield from _drawn_goals(parent.task.family, parent.start, random)
 
 
-def _drawn(family: str, place: StartPage, random: Random) -> Found:
+def _drawn_goals(family: str, start: StartPage, random: Random) -> Found:
     for _ in range(CANDIDATES):
         try:
-            yield family, [FAMILIES[family].draw(place.catalogue, place.opening, random)]
+            yield family, [FAMILIES[family].draw(start.catalogue, start.opening, random)]
         except NothingToAsk:
             return
 
@@ -195,14 +199,14 @@ def _sketches(family: str, products: Sequence[Product], parent: Parent, random: 
     """Sketches of a family about the products; parts of the parent's goal are kept where they apply. May be empty."""
     if not products or family in ("remove_from_cart", "change_quantity", "impossible"):
         return
-    first, was = products[0], parent.task.goal
+    first, parent_goal = products[0], parent.task.goal
     match family:
         case "find_price":
             yield {"product": first.id, "answer": first.price}
         case "find_rating":
             yield {"product": first.id, "answer": first.rating}
         case "find_feature":
-            feature = was.get("feature") or random.choice(tuple(vocabulary.FEATURES))
+            feature = parent_goal.get("feature") or random.choice(tuple(vocabulary.FEATURES))
             yield {"product": first.id, "feature": feature, "answer": first.features[feature]}
         case "find_product":
             yield {"answer": first.title}
@@ -211,29 +215,36 @@ def _sketches(family: str, products: Sequence[Product], parent: Parent, random: 
         case "wish_list":
             yield {"product": first.id}
         case "write_review":
-            stars, text = was.get("stars"), was.get("text")
+            stars, text = parent_goal.get("stars"), parent_goal.get("text")
             yield {
                 "product": first.id,
                 "stars": stars or random.randint(1, 5),
                 "text": text or random.choice(vocabulary.REVIEWS),
             }
         case "add_to_cart" | "buy":
-            yield {**_item(first.id, {}), **_options(first, random), "quantity": was.get("quantity", 1)}
+            yield {
+                **_item(first.id, {}),
+                **_options(first, random),
+                "quantity": parent_goal.get("quantity", 1),
+            }
         case "add_several":
-            plain = [p for p in products if not (p.colours or p.sizes)]
-            if len(products) == len(plain) == 2 and products[0].noun != products[1].noun:
+            without_options = [p for p in products if not (p.colours or p.sizes)]
+            if len(products) == len(without_options) == 2 and products[0].noun != products[1].noun:
                 yield {"items": [_item(product.id, {}) for product in products]}
 
 
 def _pairs(product: Product, parent: Parent, random: Random) -> Iterator[Goal]:
     """Two similar products, either of which may be the answer."""
     alike = [
-        other
-        for other in parent.place.catalogue.matching(noun=product.noun)
-        if other != product and (other.material == product.material or other.brand == product.brand)
+        candidate
+        for candidate in parent.start.catalogue.matching(noun=product.noun)
+        if candidate != product
+        and (candidate.material == product.material or candidate.brand == product.brand)
     ]
     if alike:
-        titles = [one.title for one in sorted((product, random.choice(alike)), key=lambda one: one.id)]
+        titles = [
+            choice.title for choice in sorted((product, random.choice(alike)), key=lambda choice: choice.id)
+        ]
         for title in titles:
             yield {"titles": titles, "answer": title}
 
@@ -256,8 +267,8 @@ def _options(product: Product, random: Random) -> Goal:
 
 CHANGES: dict[str, Callable[[Parent, Random], Found]] = {
     "product": _other_products,
-    "more": _more,
-    "less": _less,
+    "more": _harder,
+    "less": _easier,
     "neighbour": _neighbours,
     "sibling": _siblings,
 }

@@ -61,7 +61,7 @@ class StartPage(NamedTuple):
     opening: VisitorState
 
 
-def visit(family: str, goal: Goal, place: StartPage) -> ShortestVisit:
+def visit(family: str, goal: Goal, start: StartPage) -> ShortestVisit:
     """The visit that a goal of this family, or a sketch of one, asks for.
 
     Raises:
@@ -69,51 +69,51 @@ def visit(family: str, goal: Goal, place: StartPage) -> ShortestVisit:
     """
     match family:
         case "find_price" | "find_rating" | "find_feature":
-            product = _product(goal, place).id
-            seen = Viewed(product=product), Viewed(product=product, part="features")
-            return ShortestVisit(seen, goal["answer"])
+            product = _product(goal, start).id
+            pages = Viewed(product=product), Viewed(product=product, part="features")
+            return ShortestVisit(pages, goal["answer"])
         case "find_product":
-            found = product_titled(place.catalogue, goal["answer"]).id
-            return ShortestVisit((Listed(shown=(found,)),), goal["answer"])
+            product_id = product_titled(start.catalogue, goal["answer"]).id
+            return ShortestVisit((Listed(shown=(product_id,)),), goal["answer"])
         case "compare":
-            shown = tuple(product_titled(place.catalogue, title).id for title in goal["titles"])
-            return ShortestVisit((Listed(shown=shown),), goal["answer"])
+            product_ids = tuple(product_titled(start.catalogue, title).id for title in goal["titles"])
+            return ShortestVisit((Listed(shown=product_ids),), goal["answer"])
         case "order_status":
-            return ShortestVisit((OrderViewed(number=_order(goal, place).number),), goal["answer"])
+            return ShortestVisit((OrderViewed(number=_order(goal, start).number),), goal["answer"])
         case "impossible":
-            return ShortestVisit((_search_in_vain(goal, place),), UNABLE)
+            return ShortestVisit((_search_in_vain(goal, start),), UNABLE)
         case _:
-            return ShortestVisit(_changes(family, goal, place), DONE.argument or "")
+            return ShortestVisit(_changes(family, goal, start), DONE.argument or "")
 
 
-def _changes(family: str, goal: Goal, place: StartPage) -> tuple[AnyFact, ...]:
+def _changes(family: str, goal: Goal, start: StartPage) -> tuple[AnyFact, ...]:
     """What a visitor changes for a goal that asks for no answer."""
     match family:
         case "add_to_cart":
-            return (Added(line=_line(goal, place)),)
+            return (Added(line=_line(goal, start)),)
         case "add_several":
-            return tuple(Added(line=_line(item, place)) for item in goal["items"])
+            return tuple(Added(line=_line(item, start)) for item in goal["items"])
         case "buy":
-            return _bought(_line(goal, place), place)
+            return _bought(_line(goal, start), start)
         case "wish_list":
-            return (Wished(product=_product(goal, place).id),)
+            return (Wished(product=_product(goal, start).id),)
         case "write_review":
-            return (Reviewed(review=_review(goal, place)),)
+            return (Reviewed(review=_review(goal, start)),)
         case "remove_from_cart":
-            return (Removed(line=_held(goal, place)),)
+            return (Removed(line=_line_in_cart(goal, start)),)
         case "change_quantity":
-            line = _held(goal, place)
+            line = _line_in_cart(goal, start)
             _require_quantity(goal["quantity"])
             return (Requantified(line=msgspec.structs.replace(line, quantity=goal["quantity"])),)
         case "cancel_order":
-            order = _order(goal, place)
+            order = _order(goal, start)
             if order.status != "processing":
                 raise NotOffered(f"order {order.number} is {order.status}: too late to cancel")
             return (Cancelled(number=order.number),)
         case "change_address":
             if not goal["street"].strip() or not goal["city"].strip():
                 raise NotOffered("an address has a street and a city")
-            name = place.opening.address.name
+            name = start.opening.address.name
             return (Moved(address=Address(name=name, street=goal["street"], city=goal["city"])),)
         case _:
             raise KeyError(family)
@@ -128,8 +128,8 @@ def product_titled(catalogue: Catalogue, title: str) -> Product:
     raise NotOffered(f"no product is called {title!r}")
 
 
-def _product(goal: Goal, place: StartPage) -> Product:
-    product = place.catalogue.get(goal["product"])
+def _product(goal: Goal, start: StartPage) -> Product:
+    product = start.catalogue.get(goal["product"])
     if product is None:
         raise NotOffered(f"there is no product {goal['product']}")
     return product
@@ -140,8 +140,8 @@ def _require_quantity(quantity: int) -> None:
         raise NotOffered(f"{quantity} pieces cannot be chosen: 1 to {MAX_QUANTITY}")
 
 
-def _line(item: Goal, place: StartPage) -> CartLine:
-    product = _product(item, place)
+def _line(item: Goal, start: StartPage) -> CartLine:
+    product = _product(item, start)
     for name, offered in (("colour", product.colours), ("size", product.sizes)):
         if item[name] not in (offered or ("",)):
             raise NotOffered(f"{product.title} has no {name} {item[name]!r}")
@@ -149,40 +149,40 @@ def _line(item: Goal, place: StartPage) -> CartLine:
     return CartLine(product=product.id, colour=item["colour"], size=item["size"], quantity=item["quantity"])
 
 
-def _bought(line: CartLine, place: StartPage) -> tuple[AnyFact, ...]:
-    number = max((order.number for order in place.opening.orders), default=0) + 1
-    order = Order(number=number, date="", status="processing", lines=(line,), address=place.opening.address)
+def _bought(line: CartLine, start: StartPage) -> tuple[AnyFact, ...]:
+    number = max((order.number for order in start.opening.orders), default=0) + 1
+    order = Order(number=number, date="", status="processing", lines=(line,), address=start.opening.address)
     return Added(line=line), Ordered(order=order)
 
 
-def _review(goal: Goal, place: StartPage) -> WrittenReview:
+def _review(goal: Goal, start: StartPage) -> WrittenReview:
     if not 1 <= goal["stars"] <= MAX_STARS or not goal["text"].strip():
         raise NotOffered(f"a review has 1 to {MAX_STARS} stars and a text")
-    return WrittenReview(product=_product(goal, place).id, stars=goal["stars"], text=goal["text"])
+    return WrittenReview(product=_product(goal, start).id, stars=goal["stars"], text=goal["text"])
 
 
-def _held(goal: Goal, place: StartPage) -> CartLine:
-    wanted = (goal["product"], goal["colour"], goal["size"])
-    for line in place.opening.cart:
-        if (line.product, line.colour, line.size) == wanted:
+def _line_in_cart(goal: Goal, start: StartPage) -> CartLine:
+    key = (goal["product"], goal["colour"], goal["size"])
+    for line in start.opening.cart:
+        if (line.product, line.colour, line.size) == key:
             return line
     raise NotOffered(f"the cart holds no {goal.get('title', goal['product'])}")
 
 
-def _order(goal: Goal, place: StartPage) -> Order:
-    for order in place.opening.orders:
+def _order(goal: Goal, start: StartPage) -> Order:
+    for order in start.opening.orders:
         if order.number == goal["number"]:
             return order
     raise NotOffered(f"there is no order {goal['number']}")
 
 
-def _search_in_vain(goal: Goal, place: StartPage) -> AnyFact:
+def _search_in_vain(goal: Goal, start: StartPage) -> AnyFact:
     """Look at the place of the wanted thing, and find that it is not there."""
     match goal["kind"]:
         case "product":
             return Listed(query=goal["query"], exact=False)
         case "colour":
-            return Viewed(product=_product(goal, place).id)
+            return Viewed(product=_product(goal, start).id)
         case _:
             return OrderViewed(number=goal["number"])
 
@@ -198,9 +198,9 @@ def why_unreachable(catalogue: Catalogue, task: Task) -> str:
     goal = {name: value for name, value in task.goal.items() if name != "catalogue"}
     if task.goal.get("catalogue") != catalogue.name:
         return f"the goal is about catalogue {task.goal.get('catalogue')}, the store shows {catalogue.name}"
-    place = StartPage(catalogue, opening_state(catalogue, task.family, task.seed))
+    start = StartPage(catalogue, opening_state(catalogue, task.family, task.seed))
     try:
-        ending = ending_of(task.family, goal, place)
+        ending = ending_of(task.family, goal, start)
         finding = FAMILIES[task.family].check(goal, ending)
     except NotOffered as error:
         return str(error)
@@ -209,17 +209,17 @@ def why_unreachable(catalogue: Catalogue, task: Task) -> str:
     if not finding.success:
         return f"the evaluator refuses the visit that does it: {finding.reason}"
     if goal.get("kind") == UNNAMED:
-        known = any(order.number == goal["number"] for order in place.opening.orders)
-        return f"order {goal['number']} exists" if known else ""
+        exists = any(order.number == goal["number"] for order in start.opening.orders)
+        return f"order {goal['number']} exists" if exists else ""
     if not any(reached == goal for reached in reached_by(task.family, ending)):
         return "the words of the goal are not true of what it asks for, or not of that alone"
     return ""
 
 
-def ending_of(family: str, goal: Goal, place: StartPage) -> VisitEnd:
+def ending_of(family: str, goal: Goal, start: StartPage) -> VisitEnd:
     """The end of the visit that a goal or a sketch asks for. Raises NotOffered."""
-    journal, answer = visit(family, goal, place)
-    return VisitEnd(place.catalogue, opening=place.opening, journal=journal, answer=answer)
+    journal, answer = visit(family, goal, start)
+    return VisitEnd(start.catalogue, opening=start.opening, journal=journal, answer=answer)
 
 
 def reached_by(family: str, ending: VisitEnd) -> Iterator[Goal]:
@@ -228,10 +228,10 @@ def reached_by(family: str, ending: VisitEnd) -> Iterator[Goal]:
         yield reached.goal
 
 
-def goals_like(family: str, sketch: Goal, place: StartPage) -> list[Goal]:
+def goals_like(family: str, sketch: Goal, start: StartPage) -> list[Goal]:
     """Every goal of the family with the effect of a sketch, in any wording; empty when there is none."""
     try:
-        ending = ending_of(family, sketch, place)
+        ending = ending_of(family, sketch, start)
     except NotOffered:
         return []
     return [goal for goal in reached_by(family, ending) if holds(goal, sketch)]
