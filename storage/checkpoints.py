@@ -207,14 +207,11 @@ def load_checkpoint(blobs: BlobStore, ref: BlobRef) -> Checkpoint:
         CheckpointCorrupt: a blob is missing, has other bytes than its digest says, or is not a checkpoint.
     """
     try:
-        blobs.get(ref)
-        own, head = _read(blobs.path(ref))
+        own, head = _read(blobs.checked_path(ref))
         counters = convert(head, Counters, from_attributes=True)
         if not head.shards:
             return Checkpoint(ref, own, counters)
-        for shard in head.shards:
-            blobs.get(shard)
-        paths = [blobs.path(shard) for shard in head.shards]
+        paths = [blobs.checked_path(shard) for shard in head.shards]
         _require_rows(head, paths)
         return Checkpoint(ref, _Joined(own, head, paths), counters)
     except UNREADABLE as error:
