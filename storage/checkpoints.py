@@ -207,14 +207,11 @@ def load_checkpoint(blobs: BlobStore, ref: BlobRef) -> Checkpoint:
         CheckpointCorrupt: a blob is missing, has other bytes than its digest says, or is not a checkpoint.
     """
     try:
-        blobs.get(ref)
-        tensors, head = _read_file(blobs.path(ref))
+        tensors, head = _read_file(blobs.checked_path(ref))
         counters = convert(head, Counters, from_attributes=True)
         if not head.shards:
             return Checkpoint(ref, tensors, counters)
-        for shard in head.shards:
-            blobs.get(shard)
-        paths = [blobs.path(shard) for shard in head.shards]
+        paths = [blobs.checked_path(shard) for shard in head.shards]
         _require_rows(head, paths)
         return Checkpoint(ref, _ShardedTensors(tensors, head, paths), counters)
     except UNREADABLE as error:

@@ -140,7 +140,7 @@ def _estimate(load: Load, found: Size) -> Fields:
             (
                 "checkpoints",
                 f"{found.checkpoint_gib:.1f} GiB each, {found.checkpoints_gib:.1f} for {load.keep_checkpoints} kept ones and a new one; "
-                f"{found.checkpoints_gib_day:,.0f} a day if the learner keeps up, one after {_batches(load)}",
+                f"{found.checkpoints_gib_day:,.0f} GiB a day if the learner keeps up, one after {_batches(load)}",
             ),
             ("actors", f"{load.actors} with browsers: {found.actors_gib:.0f} GiB of main memory"),
             ("log", f"{found.log_bytes_step:,.0f} bytes a step, {found.log_gib_day:.1f} GiB a day"),

@@ -143,21 +143,25 @@ class Repeatable:
 
 
 def beginning(
-    window: Window, start: RecomputationStart, seams: Sequence[RecomputationStart]
+    window: Window, start: RecomputationStart, checkpoints: Sequence[RecomputationStart]
 ) -> RecomputationStart | None:
     """The earliest place in a window to begin with, `start` or a checkpoint after it; None: no checkpoint there is kept."""
     if start.position >= window.after:
         return start
-    return next((seam for seam in seams if window.after <= seam.position < window.until), None)
+    return next(
+        (checkpoint for checkpoint in checkpoints if window.after <= checkpoint.position < window.until), None
+    )
 
 
 def stretches_for(
-    updates: Sequence[tuple[int, int]], seams: Sequence[RecomputationStart], windows: Sequence[Window]
+    updates: Sequence[tuple[int, int]], checkpoints: Sequence[RecomputationStart], windows: Sequence[Window]
 ) -> list[LogStretch]:
     """Stretches that recompute updates as `leading_to` does, each within a window; those that no checkpoint leads to are left out."""
     stretches: list[LogStretch] = []
     for window in windows:
-        inside = [seam for seam in seams if window.after <= seam.position < window.until]
+        inside = [
+            checkpoint for checkpoint in checkpoints if window.after <= checkpoint.position < window.until
+        ]
         first = 0 if window.after == 0 else inside[0].position if inside else window.until
         reachable = [
             (position, min(until, window.until))

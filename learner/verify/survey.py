@@ -113,19 +113,19 @@ async def survey(log: EventLog, *, until: int) -> Survey:
     return result
 
 
-def usable_seams(
+def usable_checkpoints(
     survey: Survey, blobs: BlobStore, *, first: int, last: int
 ) -> tuple[list[RecomputationStart], list[str]]:
     """Checkpoints from `first` to `last` whose blobs are present and intact, in order; and messages about damaged ones.
 
-    Reads every blob once, part by part. Released checkpoints are skipped without a message: the log records their release.
+    Reads every blob once, in chunks. Released checkpoints are skipped without a message: the log records their release.
     """
     starts, damaged = [], []
     for position, checkpoint in survey.checkpoints.items():
         if first <= position <= last:
             try:
                 for blob in checkpoint.parts:
-                    blobs.get(blob)
+                    blobs.checked_path(blob)
             except BlobMissing:
                 continue
             except BlobCorrupt as error:

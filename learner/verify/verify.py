@@ -38,7 +38,7 @@ from hindcast.learner.verify.survey import (
     cut,
     survey,
     thin,
-    usable_seams,
+    usable_checkpoints,
 )
 from hindcast.storage.blobs.store import BlobStore
 
@@ -284,24 +284,24 @@ def _plan(
     repeatable = Repeatable(verifier.machines.ranges(), obstacle, until=until)
     windows, notices = repeatable.windows(), list[str]()
     if only is not None:
-        seams, notices = usable_seams(surveyed, blobs, first=1, last=until)
-        stretches = stretches_for([update for update in only if update[1] <= until], seams, windows)
+        checkpoints, notices = usable_checkpoints(surveyed, blobs, first=1, last=until)
+        stretches = stretches_for([update for update in only if update[1] <= until], checkpoints, windows)
         left_out = repeatable.left_out(
             stretches, wanted=lambda position: any(first <= position <= last for first, last in only)
         )
         return _Plan(stretches=stretches, notices=notices, left_out=tuple(left_out))
     start = BASE
     if since > 0:
-        seams, notices = usable_seams(surveyed, blobs, first=1, last=since)
-        start = seams[-1] if seams else BASE
-    seams = list[RecomputationStart]()
+        checkpoints, notices = usable_checkpoints(surveyed, blobs, first=1, last=since)
+        start = checkpoints[-1] if checkpoints else BASE
+    checkpoints = list[RecomputationStart]()
     if until > start.position and (processes or tolerance is not None or any(w.after for w in windows)):
-        seams, damaged = usable_seams(surveyed, blobs, first=start.position + 1, last=until - 1)
+        checkpoints, damaged = usable_checkpoints(surveyed, blobs, first=start.position + 1, last=until - 1)
         notices = [*notices, *damaged]
     stretches = [
         stretch
         for window in windows
-        for stretch in _divide(window, start, seams, surveyed, processes=processes, tolerance=tolerance)
+        for stretch in _divide(window, start, checkpoints, surveyed, processes=processes, tolerance=tolerance)
     ]
     left_out = repeatable.left_out(stretches, wanted=lambda position: position > start.position)
     return _Plan(stretches=stretches, notices=notices, left_out=tuple(left_out))
@@ -310,21 +310,21 @@ def _plan(
 def _divide(
     window: Window,
     start: RecomputationStart,
-    seams: Sequence[RecomputationStart],
+    checkpoints: Sequence[RecomputationStart],
     surveyed: Survey,
     *,
     processes: int,
     tolerance: float | None,
 ) -> list[LogStretch]:
     """Stretches of one window. With a tolerance every checkpoint begins a stretch, so that deviations do not accumulate."""
-    begin = beginning(window, start, seams)
+    begin = beginning(window, start, checkpoints)
     if begin is None or begin.position >= window.until:
         return []
     if tolerance is not None:
-        return cut(begin, seams, until=window.until)
+        return cut(begin, checkpoints, until=window.until)
     if processes == 0:
         return [LogStretch(begin=begin, until=window.until)]
-    return thin(cut(begin, seams, until=window.until), surveyed, processes=processes)
+    return thin(cut(begin, checkpoints, until=window.until), surveyed, processes=processes)
 
 
 __all__ = ["Divergence", "VerifyReport", "verify"]

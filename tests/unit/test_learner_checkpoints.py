@@ -100,6 +100,22 @@ def test_shards_come_back_as_the_whole_and_can_be_written_in_one_piece(tmp_path:
         found.tensors["weights/c"]
 
 
+def test_files_are_checked_without_being_held_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file is checked in chunks; `get` would hold it in memory."""
+    blobs = BlobStore(tmp_path)
+    ref, shards = in_shards(blobs)
+
+    def get(_ref: BlobRef) -> bytes:
+        raise AssertionError("a whole file was read")
+
+    monkeypatch.setattr(blobs, "get", get)
+    assert load_checkpoint(blobs, ref).counters == COUNTERS
+    place = blobs.path(shards[0])
+    place.write_bytes(place.read_bytes()[:-1] + b"\x01")
+    with pytest.raises(CheckpointCorrupt, match="is damaged"):
+        load_checkpoint(blobs, ref)
+
+
 def test_a_shard_that_goes_while_its_checkpoint_is_read_is_a_worded_error(tmp_path: Path) -> None:
     blobs = BlobStore(tmp_path)
     ref, shards = in_shards(blobs)

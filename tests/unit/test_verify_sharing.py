@@ -22,37 +22,37 @@ def covers(stretches: list[LogStretch], *, begin: int, until: int) -> bool:
 
 @st.composite
 def surveys(draw: st.DrawFn) -> tuple[Survey, list[RecomputationStart], int]:
-    """Updates of various length, and seams among them."""
-    survey, seams, position = Survey(), list[RecomputationStart](), 0
+    """Updates of various length, and checkpoints among them."""
+    survey, checkpoints, position = Survey(), list[RecomputationStart](), 0
     for number, cost in enumerate(draw(st.lists(st.integers(0, 500), max_size=40)), 1):
         position += draw(st.integers(1, 9))
         survey.updates.append(position)
         survey.cpu_s.append(survey.cpu_s[-1] + cost)
         if draw(st.booleans()):
             position += 1
-            seams.append(RecomputationStart(position=position, update=number))
-    return survey, seams, position + draw(st.integers(1, 5))
+            checkpoints.append(RecomputationStart(position=position, update=number))
+    return survey, checkpoints, position + draw(st.integers(1, 5))
 
 
 @given(surveys(), st.integers(1, 5))
-def test_stretches_follow_each_other_without_a_gap_and_meet_at_seams(
+def test_stretches_follow_each_other_without_a_gap_and_meet_at_checkpoints(
     drawn: tuple[Survey, list[RecomputationStart], int], processes: int
 ) -> None:
-    survey, seams, until = drawn
-    fine = cut(BASE, seams, until=until)
+    survey, checkpoints, until = drawn
+    fine = cut(BASE, checkpoints, until=until)
     coarse = thin(fine, survey, processes=processes)
     assert covers(fine, begin=0, until=until)
     assert covers(coarse, begin=0, until=until)
-    assert {one.begin for one in coarse} <= {BASE, *seams}
-    assert len(fine) == 1 + len([seam for seam in seams if seam.position < until])
+    assert {one.begin for one in coarse} <= {BASE, *checkpoints}
+    assert len(fine) == 1 + len([checkpoint for checkpoint in checkpoints if checkpoint.position < until])
 
 
 @given(surveys(), st.integers(1, 5))
 def test_thinned_stretches_are_few_and_each_but_the_last_is_worth_a_start(
     drawn: tuple[Survey, list[RecomputationStart], int], processes: int
 ) -> None:
-    survey, seams, until = drawn
-    coarse = thin(cut(BASE, seams, until=until), survey, processes=processes)
+    survey, checkpoints, until = drawn
+    coarse = thin(cut(BASE, checkpoints, until=until), survey, processes=processes)
     total = survey.cpu_s_between(0, until)
     if total > 0:
         assert len(coarse) <= 4 * processes + 1
