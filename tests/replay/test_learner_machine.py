@@ -380,7 +380,7 @@ def test_every_process_fixes_its_collectives_before_it_meets_the_others(
     monkeypatch.setattr(torch.cuda, "set_device", lambda _device: None)
     monkeypatch.setattr(rendezvous.dist, "init_process_group", meet)
     settings, store = LearnerSettings(processes=2), cast(Any, None)
-    with pytest.raises(_Met), rendezvous.joined(Place(1, 1, 2), store, settings):
+    with pytest.raises(_Met), rendezvous.join_group(Place(1, 1, 2), store, settings):
         pass
     assert found == COLLECTIVES
 
