@@ -17,6 +17,7 @@ from hindcast.app.runs.archive import archive_source
 from hindcast.app.runs.repair import Reloaded, RepairResult, repair_in_place, repair_log
 from hindcast.app.runs.runs import open_run
 from hindcast.app.runs.sources import open_source
+from hindcast.core.text.counts import count_of
 from hindcast.events.archive.manifest import Manifest, load, segment_path
 from hindcast.events.archive.reader import ArchiveReader
 from hindcast.storage.archive.archiver import ArchiveReport
@@ -104,7 +105,8 @@ def archive_run(
 def _written_text(report: ArchiveReport) -> Iterator[Block]:
     pages = "" if report.pages else " (pages left out)"
     yield (
-        f"run {report.run}: {report.events} events and {report.blobs} blobs{pages} written; {report.folder} holds positions "
+        f"run {report.run}: {count_of(report.events, 'event')} and {count_of(report.blobs, 'blob')}{pages} written; "
+        f"{report.folder} holds positions "
         f"{report.first} to {report.last} in {report.segments} segments"
     )
     yield from report.damaged[:DESCRIBED]
@@ -140,8 +142,8 @@ def check(folder: Folder) -> Report:
 def _check_text(found: WholeCheck) -> Iterator[Block]:
     log = found.log
     yield (
-        f"run {log.run}: positions {log.first} to {log.last}, {log.events} events in {log.segments} segments "
-        f"({log.bytes / MIB:.1f} MiB), {found.blobs} blobs ({found.blob_bytes / MIB:.1f} MiB)"
+        f"run {log.run}: positions {log.first} to {log.last}, {count_of(log.events, 'event')} in {count_of(log.segments, 'segment')} "
+        f"({log.bytes / MIB:.1f} MiB), {count_of(found.blobs, 'blob')} ({found.blob_bytes / MIB:.1f} MiB)"
         f"{'' if found.pages else ', pages left out'}"
     )
     if log.unfinished_bytes and not log.defects:

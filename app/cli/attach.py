@@ -38,6 +38,7 @@ from hindcast.app.system.interrupts import heed_interrupts
 from hindcast.app.system.processes import read_json
 from hindcast.app.watch.rendering import seconds
 from hindcast.core.errors import HindcastError, SettingsError
+from hindcast.core.text.counts import count_of
 from hindcast.core.text.nearest import advice
 from hindcast.events.log.consumer import ConsumerStopped
 
@@ -114,7 +115,9 @@ def attach_consumer(
             "and the next start takes that event again."
         )
     aside = f", {report.dead_letters} set aside" if report.dead_letters else ""
-    return Report(report, [f"detached at position {report.position} after {report.taken} events{aside}"])
+    return Report(
+        report, [f"detached at position {report.position} after {count_of(report.taken, 'event')}{aside}"]
+    )
 
 
 def _leave_stuck(text: str) -> NoReturn:

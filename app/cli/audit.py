@@ -19,6 +19,7 @@ from hindcast.app.runs.witnesses import WitnessUnreadable, known_witnesses, note
 from hindcast.app.system.home import home_folder, users_umask
 from hindcast.core.errors import CorruptEvent, ForeignLog, ReplayDiverged, SettingsError
 from hindcast.core.scratch import scratch_folder
+from hindcast.core.text.counts import count_of
 from hindcast.core.text.plain_values import read_count
 from hindcast.events.jetstream.broker_store import StreamNotLoaded
 from hindcast.events.jetstream.stream_log import LogMissing
@@ -173,8 +174,8 @@ def _seen(report: AuditReport) -> Witness:
 def _report_text(report: AuditReport) -> Iterator[Block]:
     where = f"at positions {report.first} to {report.last}" if report.events else "that can be read"
     yield (
-        f"run {report.run}: {report.events} events {where}, {report.chains} hash "
-        f"chains, {report.episodes} episodes, {report.batches} batches, {report.updates} updates; "
+        f"run {report.run}: {count_of(report.events, 'event')} {where}, {report.chains} hash "
+        f"chains, {count_of(report.episodes, 'episode')}, {count_of(report.batches, 'batch')}, {count_of(report.updates, 'update')}; "
         f"{report.wall_s:.1f} s, {report.events_per_s:.0f} events/s"
     )
     looked = {"full": "digests compared", "exist": "existence checked", "none": "not checked"}
@@ -188,14 +189,14 @@ def _report_text(report: AuditReport) -> Iterator[Block]:
         yield f"not known to this Hindcast, content unchecked: {number} {kind}"
     under_way = report.open
     yield (
-        f"open at the end: {under_way.episodes} episodes, {under_way.verdicts} verdicts, "
+        f"open at the end: {count_of(under_way.episodes, 'episode')}, {under_way.verdicts} verdicts, "
         f"{under_way.minibatches} mini-batches"
     )
     yield f"compared with: {'; '.join(report.witnesses) or 'nothing outside the log'}"
     yield f"digest up to here: {report.last}:{report.digest}"
     for one in report.suspicions:
         yield (
-            f"SUSPICION {one.name}, {one.episodes} episodes, first at position {one.position}: {one.what}. "
+            f"SUSPICION {one.name}, {count_of(one.episodes, 'episode')}, first at position {one.position}: {one.what}. "
             f"{one.advice}"
         )
     if report.clean:
@@ -269,7 +270,7 @@ def _rebuild_text(report: RebuildReport) -> Iterator[Block]:
     if report.notice:
         yield report.notice
     if report.filled and not report.replaced:
-        yield f"the read model was created from {report.filled} events"
+        yield f"the read model was created from {count_of(report.filled, 'event')}"
     yield (
         f"run {report.run}: {report.events} events up to position {report.position} folded again, "
         f"{report.events_per_s:.0f} events/s"

@@ -28,6 +28,7 @@ from hindcast.app.settings.web_tasks import (
 from hindcast.app.system.home import home_folder, users_umask
 from hindcast.app.system.system import holding
 from hindcast.core.errors import HindcastError, SettingsError
+from hindcast.core.text.counts import count_of
 from hindcast.core.text.nearest import advice
 
 if TYPE_CHECKING:
@@ -249,7 +250,7 @@ def _recorded_report(handle: RunHandle, recorded: "Recording", position: int) ->
             "position": position,
         },
         [
-            f"{episode}: {len(recorded.steps)} steps of {recorded.definition.name} in run {handle.name}. "
+            f"{episode}: {count_of(len(recorded.steps), 'step')} of {recorded.definition.name} in run {handle.name}. "
             f"By its checks: {judgment.outcome}, {judgment.reason}",
             f"See: hindcast replay steps {handle.name} --episode {episode} --trust-tasks",
         ],

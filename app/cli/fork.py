@@ -9,6 +9,7 @@ from hindcast.app.cli.bars import progress_bar, watched
 from hindcast.app.cli.output import Fields, Report, say
 from hindcast.app.runs.sources import open_source
 from hindcast.core.fast_import import loading
+from hindcast.core.text.counts import count_of
 from hindcast.events.log.places import OpenBatch, find_open_batch, parse_place, position_of
 
 if TYPE_CHECKING:
@@ -90,7 +91,10 @@ def fork(
                     ("run", forked.run),
                     ("fork of", f"{forked.parent}, up to position {forked.at} (update {forked.update})"),
                     ("policy version", forked.version),
-                    ("under way there", f"{forked.abandoned} episodes abandoned, {forked.judged} judged"),
+                    (
+                        "under way there",
+                        f"{count_of(forked.abandoned, 'episode')} abandoned, {forked.judged} judged",
+                    ),
                     *(changed or [("settings", "the parent's")]),
                 ]
             ),

@@ -20,6 +20,7 @@ from hindcast.app.system.home import home_folder
 from hindcast.app.system.system import holding
 from hindcast.core.errors import SettingsError
 from hindcast.core.plugins import plugin_names
+from hindcast.core.text.counts import count_of
 from hindcast.core.text.nearest import advice
 
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ def imported_text(done: "ImportedEpisodes", noun: str) -> str:
     said = ", ".join(f"{count} {outcome}" for outcome, count in done.outcomes.items())
     by = "the rules" if done.judge == "rules" else done.judge
     return (
-        f"run {done.run}: {done.episodes} {noun} of {done.steps} steps appended"
+        f"run {done.run}: {done.episodes} {noun} of {count_of(done.steps, 'step')} appended"
         + (f" (by {by}: {said})" if said else "")
         + (f", {done.abandoned} of them abandoned" if done.abandoned else "")
         + (f", {done.present} were there" if done.present else "")
@@ -161,7 +162,8 @@ def _import_archive(folder: Path) -> Report:
 def _archive_text(done: ImportedRun) -> Iterator[Block]:
     ancestors = f", with its ancestors {', '.join(done.ancestors)}" if done.ancestors else ""
     yield (
-        f"run {done.run}{ancestors}: {done.events} events and {done.blobs} blobs imported into {done.home}; positions "
+        f"run {done.run}{ancestors}: {count_of(done.events, 'event')} and {count_of(done.blobs, 'blob')} imported into "
+        f"{done.home}; positions "
         f"{done.first} to {done.last} read back as archived"
     )
     for key, value in done.changed.items():

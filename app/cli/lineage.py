@@ -331,8 +331,8 @@ def _origins(origins: Origins) -> str:
     if not origins.updates:
         return "no training led to it: its weights are the run's initial weights"
     return (
-        f"trained from: policy {origins.policy}; {origins.updates} updates of {origins.batches} batches, with "
-        f"{origins.episodes} episodes of {origins.tasks} tasks"
+        f"trained from: policy {origins.policy}; {count_of(origins.updates, 'update')} of {count_of(origins.batches, 'batch')}, with "
+        f"{count_of(origins.episodes, 'episode')} of {count_of(origins.tasks, 'task')}"
     )
 
 
@@ -345,4 +345,6 @@ def _reach(reach: Reach) -> str:
         f"policy {reach.first_policy}" if only else f"policy {reach.first_policy} to {reach.newest_policy}"
     )
     counts = f" ({show(reach.outcomes)})" if reach.outcomes else ""
-    return f"in the weights {first}{versions}; sampled from those: {reach.episodes} episodes{counts}"
+    return (
+        f"in the weights {first}{versions}; sampled from those: {count_of(reach.episodes, 'episode')}{counts}"
+    )

@@ -25,6 +25,7 @@ from hindcast.app.settings.configuration import resolve
 from hindcast.app.system.home import home_folder, users_umask
 from hindcast.core.models.folders import policy_folder
 from hindcast.core.settings.computing import Precision
+from hindcast.core.text.counts import count_of
 from hindcast.storage.readmodel.run_queries import list_policies
 
 policy_app = typer.Typer(name="policy", help="Policy versions: exact weights.", no_args_is_help=True)
@@ -184,7 +185,7 @@ def serve_version(
 
 def _export_text(found: PolicyVersion, to: Path) -> Iterator[Block]:
     choice = f", {found.choice}" if found.choice else ""
-    yield f"policy version {found.version} of {found.run}, after {found.update} updates{choice}, in {to}"
+    yield f"policy version {found.version} of {found.run}, after {count_of(found.update, 'update')}{choice}, in {to}"
     if found.evaluation is not None:
         yield finished_line(found.evaluation, first=None)
 

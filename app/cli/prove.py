@@ -14,6 +14,7 @@ from hindcast.app.cli.output import Block, Fields, Report
 from hindcast.app.runs.sources import open_source
 from hindcast.app.system.home import home_folder
 from hindcast.core.fast_import import loading
+from hindcast.core.text.counts import count_of
 
 if TYPE_CHECKING:
     from hindcast.app.proofs.proof import Checked
@@ -58,8 +59,8 @@ def prove_run(
             Fields(
                 [
                     ("run", proof.run),
-                    ("policy", f"version {proof.version}, {len(proof.policy)} files"),
-                    ("log", f"{proof.events} events, root {proof.root}"),
+                    ("policy", f"version {proof.version}, {count_of(len(proof.policy), 'file')}"),
+                    ("log", f"{count_of(proof.events, 'event')}, root {proof.root}"),
                     ("folder", str(out)),
                     ("private key", str(file)),
                     ("public key", proof.key),

@@ -26,6 +26,7 @@ from hindcast.app.settings.endpoint_overrides import concurrent_episodes, overri
 from hindcast.app.system.judges import open_judge
 from hindcast.core.errors import ReplayDiverged, SettingsError
 from hindcast.core.plugins import plugin_names
+from hindcast.core.text.counts import count_of
 
 app = typer.Typer()
 
@@ -134,7 +135,7 @@ def _report_text(report: RejudgeReport, *, by_family: bool) -> Iterator[Block]:
             yield from _agreement_text(agreement, report)
     yield ""
     yield (
-        f"run {report.run}: {report.judge} judged {report.episodes} episodes, {len(report.flips)} flips against "
+        f"run {report.run}: {report.judge} judged {count_of(report.episodes, 'episode')}, {count_of(len(report.flips), 'flip')} against "
         f"{report.against}; {report.without_evidence} left no evidence"
     )
     if report.saved or report.already:

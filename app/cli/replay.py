@@ -24,6 +24,7 @@ from hindcast.app.replay.steps import EpisodeReplay, StepsReport, replay_steps
 from hindcast.app.runs.sources import open_source
 from hindcast.core.errors import ReplayDiverged, SettingsError
 from hindcast.core.fast_import import loading
+from hindcast.core.text.counts import count_of
 
 if TYPE_CHECKING:
     from hindcast.app.replay.sampling import SamplingReport
@@ -166,7 +167,8 @@ def _sampling_text(report: "SamplingReport") -> Iterator[Block]:
         empty="Every token follows from weights, prompt and seed.",
     )
     yield (
-        f"run {report.run}: {report.answers} answers of {report.episodes} episodes, {report.tokens} tokens, policy "
+        f"run {report.run}: {count_of(report.answers, 'answer')} of {count_of(report.episodes, 'episode')}, "
+        f"{count_of(report.tokens, 'token')}, policy "
         f"versions {', '.join(map(str, report.versions)) or 'none'}"
     )
     yield (
@@ -206,7 +208,7 @@ def _steps_text(report: StepsReport) -> Iterator[Block]:
         [(f.family, f.same, f.differs, f.skipped, f.failed) for f in report.families],
     )
     yield (
-        f"run {report.run}: {report.same} of {report.same + report.differs} episodes replayed alike, {report.steps} steps"
+        f"run {report.run}: {report.same} of {report.same + report.differs} episodes replayed alike, {count_of(report.steps, 'step')}"
         + (f"; {report.skipped} skipped" if report.skipped else "")
         + (f"; {report.failed} could not be replayed" if report.failed else "")
     )

@@ -12,6 +12,7 @@ from hindcast.app.evaluation.evaluation_lines import temperature_in_words
 from hindcast.app.runs.runs import RunHandle, list_runs, open_run, run_folder
 from hindcast.app.system.home import home_folder
 from hindcast.core.errors import HindcastError, SettingsError
+from hindcast.core.text.counts import count_of
 from hindcast.storage.readmodel.comparison import Comparison, compare_runs
 from hindcast.storage.readmodel.outcome_counts import Stretch
 from hindcast.storage.readmodel.run_queries import RunSummary, run_summary
@@ -118,9 +119,9 @@ def _summary_text(summary: RunSummary) -> Iterator[Block]:
             ("started", moment(summary.started_ns)),
             ("goal", summary.goal),
             ("episodes", summary.episodes),
-            ("trained on", f"{summary.trained_episodes} episodes"),
+            ("trained on", count_of(summary.trained_episodes, "episode")),
             ("verdicts", summary.verdicts),
-            ("disputed", f"{summary.disputed} episodes"),
+            ("disputed", count_of(summary.disputed, "episode")),
             ("steps", summary.steps),
             ("batches", summary.batches),
             ("updates", f"{summary.updates} ({summary.skipped_updates} skipped)"),
@@ -276,7 +277,7 @@ COMPARED = ("loss", "kl", "entropy_estimate", "gradient_norm", "ratio_mean")
 def _comparison_text(found: Comparison) -> Iterator[Block]:
     left, right = found.left, found.right
     where = "no common log" if found.parted_at is None else f"one log up to position {found.parted_at}"
-    yield f"{left} ({found.left_updates} updates) and {right} ({found.right_updates} updates): {where}"
+    yield f"{left} ({count_of(found.left_updates, 'update')}) and {right} ({count_of(found.right_updates, 'update')}): {where}"
     yield ""
     yield Table(
         ("setting", left, right),

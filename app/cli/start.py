@@ -24,6 +24,7 @@ from hindcast.app.system.system import check_home_is_free
 from hindcast.core.errors import SettingsError
 from hindcast.core.models.engine import find_engine
 from hindcast.core.settings.schema import Settings
+from hindcast.core.text.counts import count_of
 
 MANY_EPISODES = 1000
 """Episodes of one process of another project's environment, whose imports take seconds (`actors.agent_episodes`)."""
@@ -165,9 +166,9 @@ def overrides_of_python(environments: Sequence[str], reward: str | None, agent: 
 
 def summary_text(summary: Summary) -> str:
     """Format the numbers of the run when its system has ended, and the commands that show more."""
-    played = [f"{summary.episodes} episodes"] if summary.episodes or not summary.demonstrations else []
-    played += [f"{summary.demonstrations} demonstrations"] if summary.demonstrations else []
+    played = [count_of(summary.episodes, "episode")] if summary.episodes or not summary.demonstrations else []
+    played += [count_of(summary.demonstrations, "demonstration")] if summary.demonstrations else []
     return (
-        f"run {summary.run}: {summary.updates} updates, {', '.join(played)}, {summary.events} events after "
+        f"run {summary.run}: {count_of(summary.updates, 'update')}, {', '.join(played)}, {count_of(summary.events, 'event')} after "
         f"{summary.wall_s:.0f} s. See: hindcast run show {summary.run} · hindcast verify {summary.run}"
     )

@@ -22,6 +22,7 @@ from hindcast.app.cli.output import Report, Table, rate, shorten, show
 from hindcast.app.cli.read_model import connect_read_model, position_at
 from hindcast.app.settings.configuration import resolve
 from hindcast.app.system.home import home_folder, users_umask
+from hindcast.core.text.counts import count_of
 from hindcast.storage.readmodel.episode_queries import EpisodeFilter
 from hindcast.storage.readmodel.task_queries import PhaseRow, list_phases, list_tasks, refuse_unknown
 
@@ -121,7 +122,7 @@ def select(
     pool = configured_pool(task_sources(settings), settings.curriculum)
     tasks = [task for family in pool.values() for task in family.values()]
     with progress_bar() as bar:
-        shown = bar.add_task(f"{len(tasks)} tasks", total=len(tasks) * attempts)
+        shown = bar.add_task(count_of(len(tasks), "task"), total=len(tasks) * attempts)
         said: Callable[[int, int], None] = lambda done, _: bar.update(shown, completed=done)  # noqa: E731
         found = asyncio.run(
             select_tasks(
@@ -149,7 +150,7 @@ def select(
     ]
     parts = (("in-domain", found.in_domain, inside), ("out-of-domain", found.out_of_domain, outside))
     rates = (
-        f"{name}: {len(listed)} tasks, {part.rate:.1%} [{part.low:.1%}, {part.high:.1%}] n={part.episodes}"
+        f"{name}: {count_of(len(listed), 'task')}, {part.rate:.1%} [{part.low:.1%}, {part.high:.1%}] n={part.episodes}"
         for name, part, listed in parts
         if listed
     )

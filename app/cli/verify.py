@@ -14,6 +14,7 @@ from hindcast.app.cli.output import Block, Fields, Report, Table
 from hindcast.app.runs.sources import Source, open_source
 from hindcast.core.errors import HindcastError, NoSuchPlace, ReplayDiverged
 from hindcast.core.fast_import import loading
+from hindcast.core.text.counts import count_of
 from hindcast.events.log.places import END, Place, parse_place, position_of
 from hindcast.events.log.port import EventLog
 
@@ -164,7 +165,8 @@ async def _places(log: EventLog, asked: VerifyOptions) -> tuple[int, int | None]
 
 def _report_text(report: "VerifyReport") -> Iterator[Block]:
     yield (
-        f"run {report.run}: {report.events} events checked, {report.updates} updates, {report.weights} weight versions and "
+        f"run {report.run}: {count_of(report.events, 'event')} checked, {count_of(report.updates, 'update')}, {report.weights} "
+        f"weight versions and "
         f"{report.checkpoints} checkpoints recomputed in {report.wall_s:.1f} s"
     )
     yield from _how(report)

@@ -14,6 +14,7 @@ from hindcast.app.runs.runs import RunHandle, run_folder
 from hindcast.app.runs.sources import open_source
 from hindcast.core.errors import SettingsError
 from hindcast.core.fast_import import loading
+from hindcast.core.text.counts import count_of
 from hindcast.events.log.places import parse_place
 
 if TYPE_CHECKING:
@@ -83,14 +84,17 @@ def _fields(found: "Explanation") -> list[tuple[str, object]]:
             "updates",
             f"{found.first_update} to {found.last_update}, from policy version {found.first_version} on",
         ),
-        ("trained on", f"{len(found.episodes)} episodes, {steps} steps"),
-        ("recomputed", f"{found.recomputed} updates, as recorded"),
+        ("trained on", f"{count_of(len(found.episodes), 'episode')}, {count_of(steps, 'step')}"),
+        ("recomputed", f"{count_of(found.recomputed, 'update')}, as recorded"),
     ]
     if found.family:
         success = ", ".join(f"v{one.version} {one.successes}/{one.episodes}" for one in found.success)
         fields += [
             (found.family, f"success by version: {success}"),
-            ("judged by", f"{found.probe_episodes} episodes of {found.family} ({found.probe_origin})"),
+            (
+                "judged by",
+                f"{count_of(found.probe_episodes, 'episode')} of {found.family} ({found.probe_origin})",
+            ),
         ]
     return fields
 

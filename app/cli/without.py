@@ -15,6 +15,7 @@ from hindcast.app.runs.runs import RunHandle, open_run
 from hindcast.core.errors import SettingsError
 from hindcast.core.fast_import import loading
 from hindcast.core.settings.schema import Settings
+from hindcast.core.text.counts import count_of
 from hindcast.storage.readmodel.sql import QueryRefused, ask_sql
 
 if TYPE_CHECKING:
@@ -297,7 +298,7 @@ def _effect_text(apart: "Effect", run: str) -> Iterator[Block]:
 
 
 def _fields(derived: "Derived") -> list[tuple[str, object]]:
-    left_out = f"{derived.left_out} episodes: {derived.choice}"
+    left_out = f"{count_of(derived.left_out, 'episode')}: {derived.choice}"
     if derived.rejudged:
         left_out += f"; {derived.rejudged} judged otherwise"
     return [

@@ -17,6 +17,7 @@ from hindcast.core.errors import ForeignLog
 from hindcast.core.rl.combined_state import POLICY
 from hindcast.core.rl.statistics import wilson
 from hindcast.core.structs import convert
+from hindcast.core.text.counts import count_of
 from hindcast.core.text.printable import one_line
 from hindcast.events.catalogue import (
     NEVER_TRAINED,
@@ -167,7 +168,7 @@ class Progress(msgspec.Struct):
                 del self.by_version[min(self.by_version)]
             tally.judged += 1
             tally.successes += fact.judgment.outcome == "success"
-        line = f"episode {fact.episode} {fact.judgment.outcome} · {family} · {steps} steps · policy {version}"
+        line = f"episode {fact.episode} {fact.judgment.outcome} · {family} · {count_of(steps, 'step')} · policy {version}"
         if fact.judgment.outcome != "undecided":
             return line
         return f"{line} · {one_line(fact.judgment.reason)[:REASON_CHARACTERS]}"

@@ -9,6 +9,7 @@ from rich.text import Text
 from hindcast.app.evaluation.evaluation_lines import TemperatureSuccess
 from hindcast.app.watch.follower import Counts
 from hindcast.app.watch.view import LearnerView, RateView, RunView
+from hindcast.core.text.counts import count_of
 from hindcast.core.text.printable import one_line
 
 LEVELS = "▁▂▃▄▅▆▇█"
@@ -71,9 +72,9 @@ def as_line(view: RunView) -> str:
             f"success {success}",
             *([f"held out {_held_out(view.evaluated)}"] if view.evaluated else []),
             f"policy {_number(learner.policy_version)}",
-            f"{learner.updates} updates, {_loss(learner)}",
+            f"{count_of(learner.updates, 'update')}, {_loss(learner)}",
             *(f"{count} of the {model}" for model, count in learner.beside.items()),
-            f"{view.running} episodes running, {view.episodes_per_minute:.1f}/min",
+            f"{count_of(view.running, 'episode')} running, {view.episodes_per_minute:.1f}/min",
             view.bottleneck,
         )
     )
@@ -138,9 +139,14 @@ def _held_out(evaluated: Sequence[TemperatureSuccess]) -> str:
 
 def _learner(view: RunView) -> RenderableType:
     learner = view.learner
-    said = f"{learner.updates} updates, {learner.updates_per_minute:.1f}/min, the last {seconds(learner.quiet_s)} ago; {_loss(learner)}"
+    said = (
+        f"{count_of(learner.updates, 'update')}, {learner.updates_per_minute:.1f}/min, the last {seconds(learner.quiet_s)} ago; "
+        f"{_loss(learner)}"
+    )
     busy = f"computes {learner.busy:.0%} of the time; {view.agreed:.0%} of the groups agreed"
-    beside = "".join(f"; {count} updates of the {model}" for model, count in learner.beside.items())
+    beside = "".join(
+        f"; {count_of(count, 'update')} of the {model}" for model, count in learner.beside.items()
+    )
     episodes = (
         f"{view.requested} requested, {view.running} running, {view.unjudged} unjudged; {view.episodes_per_minute:.1f}/min, "
         f"{view.steps_per_second:.1f} steps/s over {view.window_s:.0f} s"

@@ -27,6 +27,7 @@ from hindcast.app.watch.follower import WatchReadModel, look
 from hindcast.app.watch.rendering import as_screen, seconds
 from hindcast.app.watch.view import RunView
 from hindcast.core.errors import HindcastError
+from hindcast.core.text.counts import count_of
 from hindcast.core.text.printable import one_line, printable
 from hindcast.storage.readmodel.episode_queries import EpisodeDetail, EpisodeRow, StepRow
 
@@ -306,7 +307,7 @@ def head(detail: EpisodeDetail) -> str:
     lines = [
         f"{one.episode} · {one.environment}/{one.family} · {one.origin} · {one.state} {one.reason or ''}".rstrip(),
         _cut(detail.instruction or "the page gives the instruction"),
-        f"{one.actor or 'nobody yet'}, {took}, trained on in {len(detail.batches)} batches",
+        f"{one.actor or 'nobody yet'}, {took}, trained on in {count_of(len(detail.batches), 'batch')}",
     ]
     lines += [f"{said.outcome} by {said.judge}: {_cut(said.reason or '-')}" for said in detail.verdicts]
     return "\n".join(lines if detail.verdicts else [*lines, "no verdict yet"])

@@ -15,6 +15,7 @@ from hindcast.core.domain.task import FIRST_EVALUATION_SEED
 from hindcast.core.errors import HindcastError
 from hindcast.core.settings.schema import Settings
 from hindcast.events.catalogue import (
+    BatchPlanned,
     BlobReleased,
     EpisodeEnded,
     EpisodeRequested,
@@ -149,6 +150,8 @@ async def read_story(handle: RunHandle) -> Story:
                 case EpisodeRequested() as fact:
                     began = began or recorded.envelope.occurred_ns
                     requested[fact.episode] = fact.origin
+                case BatchPlanned():  # of demonstrations that a parent recorded: no episode is requested
+                    began = began or recorded.envelope.occurred_ns
                 case EpisodeEnded(episode=episode):
                     episodes += requested.get(episode) == "online"
                 case UpdateApplied(model="policy", update=update):
