@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from pathlib import Path
 from random import Random
 
@@ -93,11 +93,15 @@ def requested(number: int) -> EpisodeRequested:
 
 def my_browser() -> psutil.Process:
     """The main process of the Chromium that this test started, among this process's own descendants."""
-    return next(
-        child
-        for child in psutil.Process().children(recursive=True)
-        if "chrom" in child.exe() and "--type=" not in " ".join(child.cmdline())
-    )
+
+    def is_browser(process: psutil.Process) -> bool:
+        with suppress(
+            psutil.NoSuchProcess
+        ):  # a process of the killed browser may end now, and be a zombie until then
+            return "chrom" in process.exe() and "--type=" not in " ".join(process.cmdline())
+        return False
+
+    return next(child for child in psutil.Process().children(recursive=True) if is_browser(child))
 
 
 async def seen(log: MemoryLog, kind: type[Fact], number: int) -> None:

@@ -318,6 +318,9 @@ class MemoryBlobs:
             place.write_bytes(content)
         return place
 
+    def checked_path(self, ref: BlobRef) -> Path:
+        return self.path(ref)
+
     def has(self, ref: BlobRef) -> bool:
         return ref.sha256 in self.contents
 
