@@ -192,9 +192,8 @@ def _how(report: "VerifyReport") -> list[str]:
             "and plans were checked, and no number was recomputed"
         )
     if report.processes > 1:
-        lines.append(
-            f"{report.processes} processes, {len(report.stretches)} stretches; each ends in the state that the next begins with"
-        )
+        joined = "" if report.left_out else "; each ends in the state that the next begins with"
+        lines.append(f"{report.processes} processes, {len(report.stretches)} stretches{joined}")
     if report.tolerance is None and report.digests < report.updates:
         lines.append(
             f"{report.digests} of {report.updates} updates record a digest of weights and optimizer state "

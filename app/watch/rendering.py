@@ -144,14 +144,14 @@ def _learner(view: RunView) -> RenderableType:
         f"{_loss(learner)}"
     )
     busy = f"computes {learner.busy:.0%} of the time; {view.agreed:.0%} of the groups agreed"
-    beside = "".join(
+    auxiliary = "".join(
         f"; {count_of(count, 'update')} of the {model}" for model, count in learner.beside.items()
     )
     episodes = (
         f"{view.requested} requested, {view.running} running, {view.unjudged} unjudged; {view.episodes_per_minute:.1f}/min, "
         f"{view.steps_per_second:.1f} steps/s over {view.window_s:.0f} s"
     )
-    return _named((("learner", said), ("", busy + beside), ("episodes", episodes)))
+    return _named((("learner", said), ("", busy + auxiliary), ("episodes", episodes)))
 
 
 def _actors(view: RunView) -> RenderableType:

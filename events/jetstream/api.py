@@ -43,14 +43,16 @@ TOO_MANY = "413"
 """Status if the answer would exceed the broker's limit."""
 LOOK_BACK_EVENTS = 500
 NO_ROOM = 10047
-"""The stream's size limit is more than the broker still lets streams have."""
-HINT = "Is its disk full, or its JetStream limited?"
-HINTS = {
+"""The stream's size limit is more than the broker still allows."""
+ADVICE = "Is its disk full, or its JetStream limited?"
+ADVICE_BY_CODE = {
     NO_ROOM: (
-        "It cannot promise this log log.max_bytes: streams may have its max_file_store together, without that setting three "
-        "quarters of the disk that was free when it started. Lower log.max_bytes, or raise max_file_store."
+        "The log's size limit (log.max_bytes) is larger than what the broker has left for streams. All streams together may have "
+        "its max_file_store or, without that setting, three quarters of the disk that was free when it started. Lower "
+        "log.max_bytes, or raise max_file_store."
     )
 }
+"""What to do next, by the code of JetStream's error; `ADVICE` for all others."""
 
 
 class ApiError(HindcastError):
@@ -58,7 +60,7 @@ class ApiError(HindcastError):
 
     def __init__(self, request: str, code: int, text: str) -> None:
         super().__init__(
-            f"the broker refused {request}: {text} (JetStream error {code}). {HINTS.get(code, HINT)}"
+            f"the broker refused {request}: {text} (JetStream error {code}). {ADVICE_BY_CODE.get(code, ADVICE)}"
         )
         self.code = code
         self.text = text

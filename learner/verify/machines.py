@@ -101,7 +101,7 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
     """Its last position."""
 
 
-class Repeatable:
+class RepeatableUpdates:
     """Which updates of a log this machine can repeat."""
 
     def __init__(

@@ -28,7 +28,7 @@ from hindcast.learner.training import MakeTrainer, Training
 from hindcast.learner.verify.comparison import Deviation
 from hindcast.learner.verify.diagnosis import Divergence, machine_now
 from hindcast.learner.verify.log_recomputer import LogRecomputer, Recomputer, StretchReport, recompute_all
-from hindcast.learner.verify.machines import LeftOut, Repeatable, Window, beginning, stretches_for
+from hindcast.learner.verify.machines import LeftOut, RepeatableUpdates, Window, beginning, stretches_for
 from hindcast.learner.verify.plan_verifier import Verifier, find_damage
 from hindcast.learner.verify.survey import (
     BASE,
@@ -281,7 +281,7 @@ def _plan(
             other_accelerator(machine, machine_now(machine, verifier.settings)) if tolerance is None else ""
         )
 
-    repeatable = Repeatable(verifier.machines.ranges(), obstacle, until=until)
+    repeatable = RepeatableUpdates(verifier.machines.ranges(), obstacle, until=until)
     windows, notices = repeatable.windows(), list[str]()
     if only is not None:
         checkpoints, notices = usable_checkpoints(surveyed, blobs, first=1, last=until)

@@ -17,11 +17,15 @@ from bench.recipes.picture import curves, forest
 from bench.recipes.report import report
 from bench.recipes.results import LOST, WON, Measurement, Result, Results
 from bench.recipes.running import identity_of, settings_of
-from bench.recipes.training_run import TrainingFailed
+from bench.recipes.training_run import TrainingFailed, read_story
 from hindcast.app.cli import app
 from hindcast.app.evaluation.evaluation import EvaluatedEpisode, EvaluatedStep
 from hindcast.app.settings.configuration import resolve
+from hindcast.app.system.broker import ensure_broker
 from hindcast.core.errors import SettingsError
+from hindcast.events.catalogue import BlobReleased, EpisodeRequested, RunForked
+from stories.recorded_home import make_home
+from stories.synthetic_run import a_run
 
 pytestmark = pytest.mark.torch
 
@@ -62,6 +66,17 @@ def test_the_repositorys_table_holds_together_and_every_row_has_settings() -> No
         for row in table.rows:
             assert settings_of(table, row, seed=1).curriculum.families == table.families_of(row)
         assert len({identity_of(table, row) for row in table.rows}) == len(table.rows)
+
+
+@pytest.mark.broker
+async def test_minutes_of_a_row_that_plays_no_episode_begin_with_its_first_batch(tmp_path: Path) -> None:
+    left_out = (EpisodeRequested, BlobReleased, RunForked)
+    facts = [recorded for recorded in a_run(1, groups=6) if not isinstance(recorded.fact, left_out)]
+    handle = await make_home(tmp_path / "home", facts)
+    async with ensure_broker(handle.home):
+        story = await read_story(handle)
+    assert story.versions
+    assert all(0 <= version.minutes < 60 for version in story.versions), "counted from 1970 they are millions"
 
 
 def test_the_default_run_is_measured_as_it_comes() -> None:

@@ -60,9 +60,9 @@ async def test_an_episode_is_played_by_bids_and_its_rewards_are_the_evidence() -
         await playing.close()
     assert evidence.probes == {"reward": 0.75, "ended": True, "infeasible": False}
     assert playing._last_reply is not None
-    told = playing._last_reply.error
+    reply_error = playing._last_reply.error
     assert (
-        told
+        reply_error
         == '["click(\\"a12\\")", "click(\\"a15\\")", "fill(\\"b3\\", \\"mug\\")", "press(\\"b3\\", \\"Enter\\")", "send_msg_to_user(\\"42\\")"]'
     )
     assert (await playing.picture()).missing

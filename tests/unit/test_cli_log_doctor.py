@@ -75,7 +75,7 @@ def test_a_limit_that_the_broker_refuses_is_not_written_down(handle: RunHandle) 
     place = handle.folder / "settings.toml"
     before = place.read_text()
     with pytest.raises(
-        ApiError, match=r"refused STREAM\.UPDATE.* Lower log\.max_bytes, or raise max_file_store"
+        ApiError, match=r"refused STREAM\.UPDATE.*Lower log\.max_bytes, or raise max_file_store"
     ):
         asyncio.run(resize_log(handle, 1 << 62))
     assert place.read_text() == before

@@ -305,7 +305,7 @@ async def test_what_another_process_sends_is_not_sent_when_it_is_asked_for_later
             first = asyncio.ensure_future(ask(one, 1, 2))
             assert await asyncio.to_thread(server.polled.wait, 60)
             second = asyncio.ensure_future(ask(other, 2))
-            while not batches._own_keys:  # noqa: ASYNC110 - nobody is told that it has found the other's batch
+            while not batches._own_keys:  # noqa: ASYNC110 - no event says that it has found the other's batch
                 await asyncio.sleep(0.001)
             third = asyncio.ensure_future(ask(other, 1))
             while asked_of(other) < 2 or batches._gathered:  # noqa: ASYNC110 - nor of this
@@ -324,7 +324,7 @@ async def test_what_another_process_was_answered_meanwhile_is_not_sent(tmp_path:
             endpoint_of(server, tmp_path) as quick,
         ):
             waiting = asyncio.ensure_future(ask(slow, 1))
-            while not asked_of(slow):  # noqa: ASYNC110 - nobody is told that a question waits
+            while not asked_of(slow):  # noqa: ASYNC110 - no event says that a question waits
                 await asyncio.sleep(0.001)
             assert values(await ask(quick, 1)) == [1]
             first, second = await asyncio.gather(waiting, ask(slow, 2))
@@ -383,7 +383,7 @@ async def test_a_question_that_two_processes_wait_for_is_paid_by_one(tmp_path: P
             second = asyncio.ensure_future(ask(other, 1, -2))
             batches = other._batches
             assert batches is not None
-            while len(batches._stored) < 2:  # noqa: ASYNC110 - nobody is told that it has found the other's batch
+            while len(batches._stored) < 2:  # noqa: ASYNC110 - no event says that it has found the other's batch
                 await asyncio.sleep(0.001)
             server.finish = True
             both = await asyncio.gather(first, second)

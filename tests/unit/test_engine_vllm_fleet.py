@@ -23,7 +23,7 @@ async def test_an_address_that_a_server_has_left_is_looked_at_again_only_when_on
         pass
 
     async def looked_at(address: str, times: int) -> None:
-        while looks[address] < times:  # noqa: ASYNC110 - nobody is told of a look
+        while looks[address] < times:  # noqa: ASYNC110 - no event says that it looked
             await asyncio.sleep(0.001)
 
     key = next(name for name in map(str, range(100)) if preferred(name, listed)[0] == OLD)
