@@ -24,6 +24,7 @@ from hindcast.core.errors import SettingsError
 from hindcast.core.models.folders import policy_folder
 from hindcast.core.rl.algorithm import traits_of
 from hindcast.core.rl.combined_state import POLICY
+from hindcast.core.text.counts import count_of
 from hindcast.events.catalogue import (
     BatchPlanned,
     DecisionKept,
@@ -176,7 +177,7 @@ async def derive(
 def _begin(parent: RunHandle, found: Survey, choice: Choice) -> int:
     at = found.begin(everything=not found.affected)
     if at is None:
-        what = f"{len(found.left_out)} episodes" if found.left_out else "these verdicts"
+        what = count_of(len(found.left_out), "episode") if found.left_out else "these verdicts"
         raise SettingsError(
             f"run {parent.name} was never trained on {what} ({choice.in_words()}): without them its policy is what it is"
             if found.affected

@@ -261,7 +261,7 @@ class Size(msgspec.Struct, frozen=True, kw_only=True):
     checkpoints_gib: float
     """Disk of the kept checkpoints and one that is being written."""
     checkpoints_gib_day: float
-    """Checkpoints written in a day, if the learner trains once on every step played."""
+    """Size of all checkpoints written in a day, if the learner trains once on every step played."""
     actors_gib: float
     """Main memory of all actors with their browsers."""
     log_bytes_step: float

@@ -90,8 +90,10 @@ def score_pack(
     joined: bool = False,
     trees: Sequence[TokenTree] = (),
 ) -> list[torch.Tensor]:
-    """Score samples that fit one forward pass: one a row; `joined` in one row (see
-    `computes_packed_alike`); or in `trees`, in their order."""
+    """Score samples that fit one forward pass, in their order.
+
+    Each has a row of its own, or all are `joined` in one row (see `computes_packed_alike`), or they share rows in `trees`.
+    """
     logits = _action_logits(model, samples, joined=joined, trees=trees)
     targets = torch.tensor([token for sample in samples for token in sample.action_ids], device=logits.device)
     allowed = _allowed(samples)

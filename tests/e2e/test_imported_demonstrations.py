@@ -140,7 +140,7 @@ def test_an_evaluation_of_others_is_audited_and_judged_again(
     imported, _, audited, other, _ = shown.values()
     assert "3 episodes of 4 steps appended (by inspect: 2 success), 1 of them abandoned" in imported
     assert "no defects" in audited
-    assert "1 flips against inspect" in other
+    assert "1 flip against inspect" in other
     facts = facts_of(tmp_path / "home", "theirs")
     judged = [fact for fact in facts if isinstance(fact, EpisodeJudged)]
     assert [(fact.judge.name, fact.judgment.outcome) for fact in judged] == [("inspect", "success")] * 2
@@ -170,7 +170,7 @@ def test_a_run_of_another_trainer_keeps_its_groups_versions_and_rewards(
     )
     assert "4 episodes of 8 steps appended (by recorded: 2 failure, 1 success, 1 undecided)" in imported
     assert "imported" in listed
-    assert "SUSPICION errors_as_failures, 1 episodes" in audited
+    assert "SUSPICION errors_as_failures, 1 episode," in audited
     assert "no defects" in audited
     assert "0 flips against recorded" in other
     assert [line.split() for line in counted.splitlines() if "success" in line] == [["2", "success", "1"]]
